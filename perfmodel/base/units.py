@@ -11,14 +11,7 @@ US_PER_MS = 1e3
 NS_PER_US = 1_000
 BYTES_PER_GB = 1e9
 """GB here is 10**9 bytes, as in datasheets and nccl-tests."""
-UNITS = {
-    "us": "us",
-    "ns": "ns",
-    "ms": "ms",
-    "s": "s",
-    "years": "years",
-    "bytes": "bytes",
-    "bits": "bits",
+UNITS = {name: name for name in ("us", "ns", "ms", "s", "years", "bytes", "bits")} | {
     "mib": "MiB",
     "gb": "GB",
     "gib": "GiB",

@@ -18,7 +18,6 @@ from perfmodel.plot.names import named
 from perfmodel.reporting.tables import Block, Table, figure_text, form_of
 
 if TYPE_CHECKING:
-    from perfmodel.validate.evaluate.baseline import Comparison
     from perfmodel.validate.evaluate.results import Errors
 
 
@@ -272,17 +271,12 @@ def check(
     held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
-    blocks = partial(_blocks_of_check, baseline=baseline, written=update)
-    target.write_result(held, blocks, held.warnings)
+    blocks: list[Block] = [f"{baseline}: {f'written, {held.extent}' if update else held.verdict}"]
+    if held.failing:
+        blocks += [Table("Worse than the baseline", _CHANGES, held.failing, most=_MAX_CHANGES)]
+    target.write_result(held, lambda _: blocks, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
-
-
-def _blocks_of_check(held: Comparison, *, baseline: Path, written: bool) -> Iterator[Block]:
-    """One sentence, and what got worse."""
-    yield f"{baseline}: {f'written, {held.extent}' if written else held.verdict}"
-    if held.failing:
-        yield Table("Worse than the baseline", _CHANGES, held.failing, most=_MAX_CHANGES)
 
 
 NOUNS = (collectives, traces, kernels, modules, steps, designs, lin)

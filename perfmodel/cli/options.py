@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cli.console import LINE
 from perfmodel.errors import UsageError
 
-_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
 DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
 _NAMES = {
     "format": ("--format", "-f"),
@@ -201,14 +199,6 @@ class KernelOptions:
 
 
 PACKAGED = KernelOptions()
-
-
-def steps_slice(text: str) -> slice:
-    """The steps that `--steps` names. Raises `UsageError` for anything else."""
-    match = _STEPS.fullmatch(text)
-    if not match:
-        raise UsageError(f"--steps {text!r}: expected FROM:TO, such as 3:8, 2: or -1:")
-    return slice(*(int(bound) if bound else None for bound in match.groups()))
 
 
 def max_bytes(limit_gb: float) -> int:

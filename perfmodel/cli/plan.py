@@ -207,7 +207,10 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
     if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title, is_marked = "Pareto front" if several else "Best point", False
-    heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
+    forms = {name: NAME if isinstance(rows[0][name], str) else ",.6g" for name in found.axes}
+    ordered = sorted(found.axes, key=lambda name: forms[name] != NAME)  # texts first
+    heads = [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]
+    heads += columns("mark=:s") if is_marked else []
     records = [{**row, "mark": "*" if row["point"] in front else ""} for row in rows]
     for name in found.objectives:
         head, form, factor = _UNITS[name]
@@ -217,10 +220,3 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
             record[name] = size and size * more
         heads.append(Column(name, head.format(many), form))
     return title, records, heads
-
-
-def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
-    """Those of texts first; long names on several lines."""
-    forms = {name: NAME if isinstance(row[name], str) else ",.6g" for name in axes}
-    ordered = sorted(axes, key=lambda name: forms[name] != NAME)
-    return [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]

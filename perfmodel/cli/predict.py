@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import LINE
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure
-from perfmodel.cli.prediction_options import (
-    DEFAULTS,
-    PredictionOptions,
-    refuse_conflicting,
-)
+from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, refuse_conflicting
 from perfmodel.errors import UsageError
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Record, Table, columns, counted, number_text

@@ -25,21 +25,6 @@ ASSUMED_HOST_BYTES = 4_000_000_000
 """Free, where there is no `/proc/meminfo` to say."""
 
 
-def require_torch() -> Any:
-    """The `torch` module; `UsageError` when it is missing or too old."""
-    try:
-        torch = import_module("torch")
-    except ImportError as error:
-        raise UsageError(
-            f"PyTorch cannot be imported here ({error}): run the collector with the Python of "
-            "your training environment, or install torch 2.2 or later"
-        ) from None
-    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
-    if version < MINIMUM_TORCH:
-        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.2 or later is needed")
-    return torch
-
-
 @dataclass(frozen=True)
 class Backend:
     """PyTorch and the device that is measured (`cpu`, or `cuda` for both CUDA and ROCm)."""
@@ -83,9 +68,18 @@ class Backend:
 def open_backend(device: str) -> Backend:
     """The backend for `device` (`auto`, `cpu`, `cuda`); `auto` takes a GPU where there is one.
 
-    Raises `UsageError` when a GPU is asked for and PyTorch sees none.
+    Raises `UsageError` when PyTorch is missing or too old, and where a GPU is asked for and it
+    sees none.
     """
-    torch = require_torch()
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise UsageError(
+            f"PyTorch cannot be imported here ({error}): run the collector with the Python of "
+            "your training environment, or install torch 2.2 or later"
+        ) from None
+    if tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < MINIMUM_TORCH:
+        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.2 or later is needed")
     has_gpu = bool(torch.cuda.is_available())
     if device == "cuda" and not has_gpu:
         raise UsageError(
@@ -177,8 +171,6 @@ def _system_text(path: str | Path) -> str:
 
 def gpu_state(backend: Backend) -> dict[str, str]:
     """Driver, clocks, power limit and temperature now, as the vendor's tool prints them."""
-    if not backend.is_gpu:
-        return {}
     query = f"--query-gpu={','.join(_SMI_FIELDS)}"
     command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
     try:

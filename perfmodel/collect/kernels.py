@@ -37,12 +37,6 @@ class _Job:
     per_round: int = MAX_PER_ROUND
     taken: list[Sample] = field(default_factory=list)
 
-    def finished(self) -> dict[str, Any]:
-        durations_us, hosts_us = zip(*self.taken, strict=True)
-        summary, host_us = summarize(durations_us), float(np.median(hosts_us))
-        times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": round(host_us, 3)}
-        return {**self.row, **times, "repeats": len(self.taken)}
-
 
 class Bench:
     """Measures cases into `rows` until the time is over; `run.skipped` says what it could not."""
@@ -125,7 +119,12 @@ class Bench:
                 for job in jobs:
                     job.taken += self.stopwatch.samples(job.run, job.per_round, job.before)
         finally:
-            self.rows += [job.finished() for job in jobs if job.taken]
+            for job in jobs:
+                if job.taken:
+                    durations_us, hosts_us = zip(*job.taken, strict=True)
+                    summary, host_us = summarize(durations_us), round(float(np.median(hosts_us)), 3)
+                    times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": host_us}
+                    self.rows.append({**job.row, **times, "repeats": len(job.taken)})
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

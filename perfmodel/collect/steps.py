@@ -4,6 +4,7 @@ turns, without the profiler."""
 from __future__ import annotations
 
 import argparse
+import time
 from collections.abc import Iterator, Sequence
 from itertools import count as numbers
 from itertools import groupby, islice, pairwise
@@ -11,13 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.units import BYTES_PER_GB
+from perfmodel.base.units import BYTES_PER_GB, NS_PER_US
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig, train_dlrm
 from perfmodel.collect.runs import Run, add_common, count
-from perfmodel.collect.timing import halves_frac, summarize, time_step
+from perfmodel.collect.timing import halves_frac, summarize
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -172,20 +173,21 @@ class Turns:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per model with rounds: its dims and its figures."""
-        setting = {
-            "device": device_name(self.backend),
-            "ranks": 1,
-            "threads_per_rank": self.backend.threads,
-        }
+        setting = {"model": "dlrm", "device": device_name(self.backend)}
+        setting |= {"ranks": 1, "threads_per_rank": self.backend.threads}
         return [
-            {"model": "dlrm", **setting, **dims_of(each), **figures_of(self.rounds_us[each.name])}
+            {**setting, **dims_of(each), **figures_of(self.rounds_us[each.name])}
             for each in self.configs
             if each.name in self.rounds_us
         ]
 
     def _step(self, training: Training) -> float:
+        """Wall time of the next step in microseconds, until the device is done."""
         self._number += 1
-        return time_step(self.backend, training.step, self._number)
+        before_ns = time.perf_counter_ns()
+        training.step(self._number)
+        self.backend.synchronize()
+        return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
     def _training(self, config: DlrmConfig) -> Training | None:
         """The model of `config`, warmed up; `None`, and a note, where it does not fit."""

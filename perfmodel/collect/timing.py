@@ -89,14 +89,6 @@ def call_us(run: Callable[[], Any]) -> float:
     return (time.perf_counter_ns() - before_ns) / NS_PER_US
 
 
-def time_step(backend: Backend, step: Callable[[int], None], number: int) -> float:
-    """Wall time of `step(number)` in microseconds, until the device is done."""
-    before_ns = time.perf_counter_ns()
-    step(number)
-    backend.synchronize()
-    return (time.perf_counter_ns() - before_ns) / NS_PER_US
-
-
 GPU_FLUSH_BYTES = 512_000_000
 """Beyond any last-level cache, and long enough that the host runs ahead of the GPU."""
 CPU_FLUSH_MULTIPLE = 2

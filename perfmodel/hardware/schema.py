@@ -3,8 +3,9 @@ parts to the figures that an answer follows from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -59,11 +60,6 @@ class Field:
         return self.type in (int, float)
 
     @property
-    def is_table(self) -> bool:
-        """Whether it is a table of tables of numbers."""
-        return get_origin(self.type) is Mapping
-
-    @property
     def has_source(self) -> bool:
         return self.is_figure or (self.type is str and self.name not in UNSOURCED_KEYS)
 
@@ -82,7 +78,9 @@ class Field:
         return describe(self.type, self.limits)
 
 
-def _fields(cls: type[Part]) -> dict[str, Field]:
+@cache
+def fields_of(cls: type[Part]) -> dict[str, Field]:
+    """The keys of a part of that type, but for `source`."""
     hints = get_type_hints(cls)
     result = {}
     for entry in fields(cls):
@@ -94,13 +92,6 @@ def _fields(cls: type[Part]) -> dict[str, Field]:
         required = entry.default is MISSING and entry.default_factory is MISSING
         result[entry.name] = Field(entry.name, kind, required)
     return result
-
-
-_FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
-
-
-def fields_of(cls: type[Part]) -> dict[str, Field]:
-    return _FIELDS[kind_of(cls)]
 
 
 def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
@@ -117,7 +108,18 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
                 f"{where}: {entry.name} is missing: expected {entry.expected}; "
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
-    values = {k: _value(known[k], value, where) for k, value in table.items() if k in known}
+    values: dict[str, Any] = {}
+    for key in filter(known.__contains__, table):
+        entry, value, place = known[key], table[key], f"{where}: {key}"
+        if not entry.is_part:
+            value = convert(entry.type, value, place, HardwareError, entry.limits)
+            if get_origin(entry.type) is Mapping:  # of tables
+                value = MappingProxyType({k: MappingProxyType(each) for k, each in value.items()})
+        elif isinstance(value, dict):
+            value = build_part(entry.type, value, place)
+        else:
+            raise HardwareError(f"{place}: expected {entry.expected}, got {short(value)}")
+        values[key] = value
     if "source" in table:
         place, stated = f"{where}: source", [name for name in known if known[name].has_source]
         require_keys(table["source"], stated, place, HardwareError)
@@ -132,38 +134,26 @@ class InconsistentError(HardwareError):
 
 def consistent(part: P, where: str) -> P:
     """`part`; `InconsistentError` where its figures cannot be together."""
-    for expected, holds in _rules(part):
+    rules: dict[str, bool] = {}
+    it: Part = part
+    if isinstance(it, Device):
+        has_bus = it.target == "cpu" or it.pcie_gb_per_s is not None
+        rules = {
+            "l2_bytes to be smaller than hbm_bytes": it.l2_bytes < it.hbm_bytes,
+            "base_mhz to be at most boost_mhz": (it.base_mhz or 0) <= it.boost_mhz,
+            "pcie_gb_per_s: only a CPU has none": has_bus,
+        }
+    elif isinstance(it, Node):
+        has_drives = it.storage is not None or it.drives is None
+        rules = {
+            "nic and nics, or neither": (it.nic is None) == (it.nics is None),
+            "storage, of which drives is the number": has_drives,
+            "link_domain_gpus to be at least gpus": (it.link_domain_gpus or it.gpus) >= it.gpus,
+        }
+    for expected, holds in rules.items():
         if not holds:
             raise InconsistentError(f"{where}: expected {expected}")
     return part
-
-
-def _rules(it: Part) -> Iterator[tuple[str, bool]]:
-    """What must be, in words, and whether it is."""
-    if isinstance(it, Device):
-        yield "l2_bytes to be smaller than hbm_bytes", it.l2_bytes < it.hbm_bytes
-        yield "base_mhz to be at most boost_mhz", (it.base_mhz or 0) <= it.boost_mhz
-        has_bus = it.target == "cpu" or it.pcie_gb_per_s is not None
-        yield "pcie_gb_per_s: only a CPU has none", has_bus
-    elif isinstance(it, Node):
-        yield "nic and nics, or neither", (it.nic is None) == (it.nics is None)
-        has_drives = it.storage is not None or it.drives is None
-        yield "storage, of which drives is the number", has_drives
-        linked = it.link_domain_gpus or it.gpus
-        yield "link_domain_gpus to be at least gpus", linked >= it.gpus
-
-
-def _value(entry: Field, value: Any, where: str) -> Any:
-    if entry.is_part:
-        if not isinstance(value, dict):
-            raise HardwareError(
-                f"{where}: {entry.name}: expected {entry.expected}, got {short(value)}"
-            )
-        return build_part(entry.type, value, f"{where}: {entry.name}")
-    result = convert(entry.type, value, f"{where}: {entry.name}", HardwareError, entry.limits)
-    if not entry.is_table:
-        return result
-    return MappingProxyType({key: MappingProxyType(each) for key, each in result.items()})
 
 
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]

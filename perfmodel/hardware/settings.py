@@ -11,14 +11,12 @@ from typing import Any
 from perfmodel.base.schema import Table, parse_value
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import lookup_from
-from perfmodel.hardware.parts import KINDS, Device, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Device, Node, Part, kind_of
 from perfmodel.hardware.schema import P, build_part, fields_of, merge
 
 OPTION = "--set"
 GIVEN = f"given in {OPTION}"
 """How the source of a figure that was set begins."""
-_WITHIN = {"cluster": "node"}
-"""The part of a part whose own parts can be set as well."""
 
 
 def with_settings(part: P, settings: Sequence[str]) -> P:
@@ -67,17 +65,15 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
     has_link = getattr(getattr(part, "node", part), "link", None) is not None
     if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
-    _let_follow(getattr(part, "node", part), changes if isinstance(part, Device) else device)
+    of_device = changes if isinstance(part, Device) else device
+    clock_mhz = of_device.get("boost_mhz") if isinstance(of_device, dict) else None
+    if isinstance(clock_mhz, (int, float)) and "extends" not in of_device:
+        it: Any = getattr(part, "node", part)
+        it = getattr(it, "device", it)
+        follow = following(it, clock_mhz / it.boost_mhz) if it.target != "cpu" else {}
+        for name, value in follow.items():  # of a GPU, where they are not set themselves
+            of_device.setdefault(name, value)
     return changes
-
-
-def _let_follow(part: Part, changes: Any) -> None:
-    """Rates of a GPU follow its clock, where they are not set themselves."""
-    device: Any = getattr(part, "device", part)
-    clock_mhz = changes.get("boost_mhz") if isinstance(changes, dict) else None
-    if isinstance(clock_mhz, (int, float)) and "extends" not in changes and device.target != "cpu":
-        for name, value in following(device, clock_mhz / device.boost_mhz).items():
-            changes.setdefault(name, value)
 
 
 def _changes_within(changes: Table, key: str) -> Table:
@@ -110,9 +106,8 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
         return []
     if kind in fields_of(type(part)):
         return [kind]
-    inner = _WITHIN.get(its)
-    if inner and kind in fields_of(KINDS[inner]):
-        return [inner, kind]
+    if its == "cluster" and kind in fields_of(Node):
+        return ["node", kind]
     raise HardwareError(f"{OPTION} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
 
 

@@ -158,13 +158,6 @@ def _column(frame: Frame, name: str) -> Any:
     return frame[name]
 
 
-def time_unit(span_us: float) -> tuple[float, str]:
-    """(microseconds per unit, name) of the unit in which a span reads best on an axis."""
-    if span_us >= 10 * US_PER_S:
-        return US_PER_S, "s"
-    return (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")
-
-
 class Entry(NamedTuple):
     """One line of a legend; without a colour it is a heading."""
 
@@ -201,7 +194,9 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     """
     from matplotlib.ticker import MaxNLocator
 
-    per_unit, unit = time_unit(span_us)
+    per_unit, unit = (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")
+    if span_us >= 10 * US_PER_S:
+        per_unit, unit = US_PER_S, "s"
     limit_us = (1 + room_frac) * span_us
     locator = MaxNLocator(nbins=most_ticks, steps=[1, 2, 2.5, 5, 10])
     values = np.asarray(locator.tick_values(0, span_us / per_unit), dtype=np.float64)

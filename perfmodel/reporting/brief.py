@@ -53,7 +53,7 @@ def brief(
         scope["cause"] = causes[0]["name"].partition(": ")[2]
     warnings = [each["what"] for each in answer.get("completeness", ())]
     warnings += [each for each in answer.get("warnings", ()) if each not in answer.get("notes", ())]
-    found = {
+    found: dict[str, Any] = {
         "schema": SCHEMA,
         "of": answer["schema"],
         "answer": rows,
@@ -62,22 +62,18 @@ def brief(
         "warnings": _short(warnings[:MAX_WARNINGS]),
         "next": _next(kind.get("next", ("{command}", "--format json")), scope),
     }
-    while len(json.dumps(found)) >= MAX_BYTES:
-        _cut(found)
+    while len(json.dumps(found)) >= MAX_BYTES:  # what is missed least goes first
+        if rows[1:]:
+            rows.pop()
+            found["left_out"] += 1
+            continue
+        best, said = rows[0], found["warnings"] or found["causes"]
+        largest = max(best, key=lambda key: len(json.dumps(best[key])), default="")
+        if said and len(json.dumps(best.get(largest))) <= _LONG:
+            said.pop()
+        else:
+            del best[largest]
     return found
-
-
-def _cut(found: dict[str, Any]) -> None:
-    """Leave out what is missed least: other records, a long value, then warnings and causes."""
-    (best, *others), said = found["answer"], found["warnings"] or found["causes"]
-    largest = max(best, key=lambda key: len(json.dumps(best[key])), default="")
-    if others:
-        found["answer"].pop()
-        found["left_out"] += 1
-    elif said and len(json.dumps(best.get(largest))) <= _LONG:
-        said.pop()
-    else:
-        del best[largest]
 
 
 def records_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -65,8 +65,13 @@ class BreakdownPage:
 
     def causes(self, rank: RankBreakdown) -> Iterator[Block]:
         """Communication and memory of a rank; idle time and path by cause."""
-        yield from _summary_lines(rank)
-        step = tables.median_step(rank.steps)
+        from perfmodel.timeline.memory import shown_timelines
+
+        summary, step = rank.summary, tables.median_step(rank.steps)
+        if summary.hidden_comm_frac is not None:
+            hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
+            yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
+        yield from map(_memory, shown_timelines(rank.memory))
         where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
         for title, time_us, share in (
             ("GPU idle by cause", step.idle_by_cause, "of idle"),
@@ -87,7 +92,8 @@ class BreakdownPage:
         ]
         heads = _STEPS if rank.device != CPU else _STEPS[:2]
         yield Table(f"Steps{self._where(rank)}", heads, records)
-        yield from self._rates(rank)
+        if rank.device != CPU:
+            yield from self._rates(rank)
         yield from _overheads(tables.median_step(rank.steps))
 
     def hotspots(self) -> Iterator[Table]:
@@ -110,10 +116,7 @@ class BreakdownPage:
         """What operators with shapes reached, against what the device could."""
         from perfmodel.prediction.breakdown.tables import rounded_records
 
-        rates = rank.sums("rates")
-        if rank.device == CPU:
-            return
-        records = rounded_records(rank.rows("rates", self.rows))
+        rates, records = rank.sums("rates"), rounded_records(rank.rows("rates", self.rows))
         for row in records:
             row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
             row["rate"] = row["tflop_per_s"] if row["flop"] else None
@@ -198,17 +201,6 @@ def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     text += tables.path_text(path_us, has_device=has_device)
     gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
     return f"{text}{next(gains, '')}."
-
-
-def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank's communication and memory."""
-    from perfmodel.timeline.memory import shown_timelines
-
-    summary = rank.summary
-    if summary.hidden_comm_frac is not None:
-        hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
-        yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
-    yield from map(_memory, shown_timelines(rank.memory))
 
 
 def _memory(timeline: MemoryTimeline) -> str:

@@ -13,14 +13,7 @@ import pandas as pd
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import incomplete
-from perfmodel.reporting.sides import (
-    GROUPS,
-    MEMORY,
-    PIECE,
-    STEP,
-    RankSteps,
-    Side,
-)
+from perfmodel.reporting.sides import GROUPS, MEMORY, PIECE, STEP, RankSteps, Side
 from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.diff/2"

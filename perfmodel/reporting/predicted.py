@@ -129,8 +129,13 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
     if most := source.get("largest_batch"):
         filled = tables.percent(most["filled_frac"], 1)
         yield f"a batch of {most['batch']:,} fills {filled} of memory"
-    if answer["cost"]:
-        yield _cost_text(answer["cost"])
+    if cost := answer["cost"]:
+        kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
+        factor, many = tables.per_samples([usd or kwh])
+        money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
+        copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
+        rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
+        yield f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
@@ -157,15 +162,6 @@ def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
         if "most_per_s" in row:
             limit = human_us(row["p99_limit_us"])
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
-
-
-def _cost_text(cost: Record) -> str:
-    kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
-    factor, many = tables.per_samples([usd or kwh])
-    money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
-    copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
-    rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
-    return f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
 
 
 def _near_best(answers: Sequence[Record]) -> str:

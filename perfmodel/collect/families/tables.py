@@ -195,11 +195,6 @@ SORT_RANGES = {"rows": (1, 64), "cols": (16, 20_000_000)}
 TABLE_ROWS = (1_000, 100_000, 10_000_000)
 
 
-def _joined(backend: Backend, case: Case) -> Callable[[], Any]:
-    parts = [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
-    return partial(backend.torch.cat, parts, dim=1)
-
-
 def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     """Rows read from, or added to, random places of a table."""
     torch, rows = backend.torch, case.dim("rows")
@@ -212,18 +207,20 @@ def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     )
 
 
-def _within_rows(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Within each row, values read from or added at random places."""
+def _moved(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Matrices side by side, one transposed, or within each row, values read from or added at
+    random places."""
     torch, shape = backend.torch, _shape(case)
-    places = torch.randint(0, shape[1], shape, device=backend.device)
+    if case.op == "cat":
+        parts = [random(backend, shape, case.dtype) for _ in range(case.dim("tensors"))]
+        return partial(torch.cat, parts, dim=1)
     values = random(backend, shape, case.dtype)
+    if case.op == "transpose_copy":
+        return partial(values.t().contiguous)
+    places = torch.randint(0, shape[1], shape, device=backend.device)
     if case.op == "gather":
         return partial(torch.gather, values, 1, places)
     return partial(torch.zeros_like(values).scatter_add_, 1, places, values)
-
-
-def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
-    return partial(random(backend, _shape(case), case.dtype).t().contiguous)
 
 
 def _order(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -244,15 +241,15 @@ _OF_TABLE = partial(
 )
 MOVEMENTS = {
     "cat": Op(
-        _joined,
+        _moved,
         turns=("tensors", (2, 9, 27)),
         held=lambda dims: 2 * dims["tensors"] * dims["rows"] * dims["cols"],
     ),
     "index_select": _OF_TABLE(),
     "index_add": _OF_TABLE(),
-    "gather": Op(_within_rows, _MOVED),
-    "scatter_add": Op(_within_rows, _MOVED),
-    "transpose_copy": Op(_transpose_copy, _MOVED),
+    "gather": Op(_moved, _MOVED),
+    "scatter_add": Op(_moved, _MOVED),
+    "transpose_copy": Op(_moved, _MOVED),
     "sort": Op(_order, _MOVED, ranges=SORT_RANGES, dtypes=("int64",)),
     "unique": Op(_order, _MOVED, ranges=SORT_RANGES, dtypes=("int64",)),
 }
