@@ -86,10 +86,8 @@ class Registry(Generic[T]):
         return list(self)
 
     def get(self, name: str) -> T | None:
-        """The thing filed under `name`, or None.
-
-        Raises `PerfmodelError` for that of a plug-in which cannot be loaded.
-        """
+        """The thing filed under `name`, or None. Raises `PerfmodelError` for that of a plug-in
+        which cannot be loaded."""
         self._load()
         entry = self._items.get(name)
         if entry is None and name in self._plug_ins:
@@ -186,9 +184,7 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 def library(name: str) -> Any:
     """The module `name` of a library that only some answers need, so that not every install has it.
-
-    Raises `LibraryError`, with the command that installs it, where it is not there.
-    """
+    Raises `LibraryError`, with the command that installs it, where it is not there."""
     try:
         return import_module(name)
     except ModuleNotFoundError as error:

@@ -34,8 +34,6 @@ GROUPS = ("evaluate", "fit")
 _FILES = {"check": "evaluate", "report": "export", "diff": "compare", "sweep": "plan"}
 """Of verbs that share one; others have one of their own."""
 
-COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-
 
 def collect(context: typer.Context) -> None:
     """Measure this machine and capture traces; needs PyTorch.
@@ -80,7 +78,8 @@ def application(word: str | None = None) -> typer.Typer:
     every = (*VERBS, *GROUPS)
     for name in (word,) if word in every else every:
         if name == "collect":
-            app.command(context_settings=COLLECTOR)(collect)
+            as_given = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(context_settings={**as_given, "help_option_names": []})(collect)
             continue
         if name == "skill":
             app.command(cls=Command)(described(skill, name))

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 NONE_POSSIBLE = 2
 """The exit status where no design can be; the answer says why of each."""
 LIST = "list"
-DESIGN_LIST = "perfmodel.designs/1"
 
 
 _UNDESIGNED = {
@@ -112,14 +111,13 @@ def _list(target: Output) -> None:
     """Every design: its name, what it is, its settings and their defaults."""
     from perfmodel.designs import DESIGNS
 
-    rows = [(name, what, "") for name, what in _UNDESIGNED.items()]
+    rows = [{"design": name, "what": text, "settings": ""} for name, text in _UNDESIGNED.items()]
     for name in DESIGNS:
         own: Any = fields(DESIGNS[name])  # type: ignore[arg-type]
+        settings = ", ".join(f"{each.name}={each.default}" for each in own)
         what = (DESIGNS[name].__doc__ or "").strip().splitlines()[0]
-        rows.append((name, what, ", ".join(f"{each.name}={each.default}" for each in own)))
-    names = ("design", "what", "settings")
-    listed = [dict(zip(names, row, strict=True)) for row in rows]
-    target.write_list("Designs", DESIGN_LIST, listed)
+        rows.append({"design": name, "what": what, "settings": settings})
+    target.write_list("Designs", "perfmodel.designs/1", rows)
 
 
 def _blocks(comparison: Comparison) -> Iterator[Block]:

@@ -22,7 +22,6 @@ if TYPE_CHECKING:
 
 
 TOLERANCE_FRAC = 0.05
-_TITLE = "Predicted against measured, errors in percent"
 _KERNELS = (
     "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f;"
     "bias_pct=bias:.1f;coverage_frac=coverage:.2f;width_frac=width:.2f"
@@ -106,20 +105,19 @@ def traces(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     evaluation = _evaluated(paths, max_memory, strict=strict)
-    target.write_result(evaluation, _blocks_of_traces, evaluation.warnings)
 
+    def blocks(found: Errors) -> Iterator[Block]:
+        facts = {each["trace"]: each for each in found["traces"]}
+        for at, trace in enumerate(dict.fromkeys(row["trace"] for row in found.rows)):
+            yield "\n" * (at > 0) + _facts(facts[trace])
+            rows = [
+                row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
+                for row in found.rows
+                if row["trace"] == trace
+            ]
+            yield Table("Errors, in % of what was measured", _TRACES, rows)
 
-def _blocks_of_traces(evaluation: Errors) -> Iterator[Block]:
-    """Per trace: what it is, and its errors."""
-    facts = {each["trace"]: each for each in evaluation["traces"]}
-    for at, trace in enumerate(dict.fromkeys(row["trace"] for row in evaluation.rows)):
-        yield "\n" * (at > 0) + _facts(facts[trace])
-        rows = [
-            row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
-            for row in evaluation.rows
-            if row["trace"] == trace
-        ]
-        yield Table("Errors, in % of what was measured", _TRACES, rows)
+    target.write_result(evaluation, blocks, evaluation.warnings)
 
 
 def _evaluated(paths: list[str] | None, max_memory: float, **reading: Any) -> Errors:
@@ -136,7 +134,7 @@ def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output
 
     with working("evaluating"):
         evaluation = evaluate_kernels(data)
-    _write(target, evaluation, _TITLE, _KERNELS)
+    _write(target, evaluation, "Predicted against measured, errors in percent", _KERNELS)
 
 
 def collectives(

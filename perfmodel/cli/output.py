@@ -66,9 +66,7 @@ R = TypeVar("R", bound=Result)
 @dataclass(frozen=True)
 class Output:
     """The form and the place that `--format` and `-o` ask for, which every verb takes with this.
-
-    Raises `PerfmodelError` when made, before any work, where a file cannot be written.
-    """
+    Raises `PerfmodelError` when made, before any work, where a file cannot be written."""
 
     format: Format | None = None
     output: Path | None = None

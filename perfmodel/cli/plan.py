@@ -179,24 +179,17 @@ def sweep(
         moved = explore.sensitivity(wanted).astype(object)
         answer["sensitivity"] = moved.where(moved.notna(), None).to_dict("records")
     save_figure(figure, swept.plot)
-    target.write(
-        lambda: answer,
-        swept.to_frame,
-        lambda: _blocks_of_sweep(swept, answer),
-        swept.warnings,
-        hint="every point",
-    )
 
+    def blocks() -> Iterator[Block]:
+        yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
+        yield assumed("its best point", answer["assumed"])
+        if answer["pareto"]:
+            title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
+            yield Table(title, heads, records, most=MAX_ROWS)
+        if answer["sensitivity"]:
+            yield Table("Elasticities", _ELASTICITIES, answer["sensitivity"])
 
-def _blocks_of_sweep(swept: Sweep, answer: Mapping[str, Any]) -> Iterator[Block]:
-    """What was swept, its front or its rows, and elasticities where they were wanted."""
-    yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
-    yield assumed("its best point", answer["assumed"])
-    if answer["pareto"]:
-        title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
-        yield Table(title, heads, records, most=MAX_ROWS)
-    if answer["sensitivity"]:
-        yield Table("Elasticities", _ELASTICITIES, answer["sensitivity"])
+    target.write(lambda: answer, swept.to_frame, blocks, swept.warnings, hint="every point")
 
 
 def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:

@@ -11,8 +11,17 @@ import numpy as np
 
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.runs import Run, add_common, listed
-from perfmodel.collect.timing import CACHES, COLUMNS, Sample, Stopwatch, call_us, summarize
+from perfmodel.collect.runs import (
+    CACHES,
+    COLUMNS,
+    Run,
+    Sample,
+    Stopwatch,
+    add_common,
+    call_us,
+    listed,
+    summarize,
+)
 
 BLOCK_CASES = 8
 BLOCK_MEMORY_SHARE = 2.0

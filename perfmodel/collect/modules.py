@@ -18,9 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from perfmodel.collect.backend import Backend, device_name, open_backend
-from perfmodel.collect.capture import Recorder, record_steps
-from perfmodel.collect.runs import Run, add_common, listed
-from perfmodel.collect.timing import Stopwatch, summarize
+from perfmodel.collect.runs import Run, Stopwatch, add_common, listed, summarize
+from perfmodel.collect.trace import Recorder, record_steps
 from perfmodel.errors import PerfmodelError, UsageError
 
 MODES = ("eager", "compiled", "graphs")
@@ -127,10 +126,8 @@ def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[s
 
 
 def graphed(backend: Backend, run: Callable[[], Any]) -> Callable[[], None]:
-    """What replays `run` in a CUDA graph, warmed up on a side stream and captured once.
-
-    Raises `UsageError` where `run` does something that a graph cannot hold.
-    """
+    """What replays `run` in a CUDA graph, warmed up on a side stream and captured once. Raises
+    `UsageError` where `run` does something that a graph cannot hold."""
     cuda = backend.torch.cuda
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())

@@ -17,8 +17,7 @@ from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig, train_dlrm
-from perfmodel.collect.runs import Run, add_common, count
-from perfmodel.collect.timing import halves_frac, summarize
+from perfmodel.collect.runs import Run, add_common, count, halves_frac, summarize
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -43,10 +42,8 @@ def calibration_configs() -> Iterator[DlrmConfig]:
 
 
 def drawn_config(index: int) -> DlrmConfig:
-    """Point `index` of the sequence; every fourth has tables of two sizes.
-
-    Tables that would be too large together have fewer rows.
-    """
+    """Point `index` of the sequence; every fourth has tables of two sizes. Tables that would be too
+    large together have fewer rows."""
     point = kronecker(index, COORDINATES)
     generator = np.random.default_rng(index)
     rows, dim, pooling, batch = (
@@ -145,10 +142,7 @@ PER_MINUTE = 24
 
 class Turns:
     """The models of `configs`, built when first due and trained in turns; `run.skipped` says why
-    one is not.
-
-    Rounds over all models spread slow drifts evenly.
-    """
+    one is not. Rounds over all models spread slow drifts evenly."""
 
     def __init__(self, run: Run, configs: Sequence[DlrmConfig]) -> None:
         self.run, self.backend, self.configs = run, run.backend, configs
@@ -173,7 +167,7 @@ class Turns:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per model with rounds: its dims and its figures."""
-        setting = {"model": "dlrm", "device": device_name(self.backend)}
+        setting: dict[str, Any] = {"model": "dlrm", "device": device_name(self.backend)}
         setting |= {"ranks": 1, "threads_per_rank": self.backend.threads}
         return [
             {**setting, **dims_of(each), **figures_of(self.rounds_us[each.name])}

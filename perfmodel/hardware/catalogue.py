@@ -148,7 +148,7 @@ def figures(part: Part) -> list[Figure]:
     """Every figure that `part` itself holds, with its source; parts within it are left out."""
     return [
         Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
-        for key, entry in fields_of(type(part)).items()
+        for key, entry in fields_of(kind_of(part)).items()
         if entry.is_figure and getattr(part, key) is not None
     ]
 
@@ -249,9 +249,7 @@ _TOLERANCE_FRAC = 0.15
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
     """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
-
-    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
-    """
+    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`."""
     words = normalised_name(name)[:80].split()
     within = [each for each in known if words and all(word in each for word in words)]
     if within:

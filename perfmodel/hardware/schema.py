@@ -17,12 +17,10 @@ from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_
 P = TypeVar("P", bound=Part)
 MAX_NODES = 100_000
 LIMITS = {
-    "_gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "_tflop_per_s": Limits(1e-3, 1e6, "TFLOP/s (dense)"),
     "_bytes": Limits(1e5, 1e15, "bytes"),
     "sector_bytes": Limits(64, 1e6, "bytes"),
-    "line_bytes": Limits(16, 1e6, "bytes"),
     "_bytes_per_sm": Limits(1e3, 1e8, "bytes"),
     "_mhz": Limits(10, 1e5, "MHz"),
     "_w": Limits(1, 1e5, "watts"),
@@ -79,18 +77,17 @@ class Field:
 
 
 @cache
-def fields_of(cls: type[Part]) -> dict[str, Field]:
-    """The keys of a part of that type, but for `source`."""
-    hints = get_type_hints(cls)
-    result = {}
-    for entry in fields(cls):
+def fields_of(kind: str) -> dict[str, Field]:
+    """The keys of a kind of part, but for `source`."""
+    hints, result = get_type_hints(KINDS[kind]), {}
+    for entry in fields(KINDS[kind]):
         if entry.name == "sources":
             continue
-        kind = hints[entry.name]
-        if isinstance(kind, UnionType):
-            kind = next(each for each in get_args(kind) if each is not type(None))
+        its = hints[entry.name]
+        if isinstance(its, UnionType):
+            its = next(each for each in get_args(its) if each is not type(None))
         required = entry.default is MISSING and entry.default_factory is MISSING
-        result[entry.name] = Field(entry.name, kind, required)
+        result[entry.name] = Field(entry.name, its, required)
     return result
 
 
@@ -100,7 +97,7 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
     `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
     unknown or missing key, a wrong type, and a value that cannot exist.
     """
-    known = fields_of(cls)
+    known = fields_of(kind_of(cls))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for entry in known.values():
         if entry.required and entry.name not in table:
@@ -165,9 +162,7 @@ _NOT_INHERITED = ("name", "aliases")
 
 def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type[Part], Table]:
     """`table` with `extends`, `kind` and the names of other parts replaced by what they stand for.
-
-    `name` is the part's, unless the table has one. Raises `HardwareError`.
-    """
+    `name` is the part's, unless the table has one. Raises `HardwareError`."""
     table = dict(table)
     kind, parent = table.pop("kind", None), table.pop("extends", None)
     if kind is None and parent is None:
@@ -190,7 +185,7 @@ def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type
 
 def merge(cls: type[Part], base: Table, table: Table, where: str, lookup: Lookup) -> Table:
     """`base` with the keys of `table` over it, part by part; figures changed lose their source."""
-    known = fields_of(cls)
+    known = fields_of(kind_of(cls))
     merged = {key: value for key, value in base.items() if key not in _NOT_INHERITED}
     merged["source"] = dict(base.get("source", {}))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
@@ -271,7 +266,7 @@ def figures_used(machine: Cluster, parts: Collection[str]) -> tuple[FigureRead, 
 
 
 def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]:
-    for name, entry in fields_of(KINDS[kind]).items():
+    for name, entry in fields_of(kind).items():
         value = getattr(part, name)
         if isinstance(value, Part):
             yield from _used(value, kind_of(value), parts)
@@ -282,7 +277,7 @@ def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    entry, value = fields_of(KINDS[kind])[name], getattr(part, name)
+    entry, value = fields_of(kind)[name], getattr(part, name)
     unit = (unit_of(name) or "count") if entry.is_figure else ""
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
     return FigureRead(
@@ -290,22 +285,13 @@ def figure_read(part: Part, kind: str, name: str) -> FigureRead:
     )
 
 
-def figures_of(kind: str) -> frozenset[str]:
-    """The keys of a kind of part that durations may depend on; parts within it have their own."""
-    return frozenset(
-        name
-        for name, entry in fields_of(KINDS[kind]).items()
-        if name not in NAMING_FIELDS and not entry.is_part
-    )
-
-
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
-    """Every figure of a part and of those in it, by key."""
+    """What durations may depend on of a part and of those in it, by key."""
     result: dict[str, Any] = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
+    for name, entry in fields_of(kind).items():
+        value = getattr(part, name)
         if isinstance(value, Part):
             result = figure_values(value, kind_of(value)) | result
-        elif each.name in figures_of(kind):
-            result[f"{kind}.{each.name}"] = value
+        elif name not in NAMING_FIELDS and not entry.is_part:
+            result[f"{kind}.{name}"] = value
     return result

@@ -11,7 +11,7 @@ from typing import Any
 from perfmodel.base.schema import Table, parse_value
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.catalogue import lookup_from
-from perfmodel.hardware.parts import KINDS, Device, Node, Part, kind_of
+from perfmodel.hardware.parts import KINDS, Device, Part, kind_of
 from perfmodel.hardware.schema import P, build_part, fields_of, merge
 
 OPTION = "--set"
@@ -65,14 +65,14 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
     has_link = getattr(getattr(part, "node", part), "link", None) is not None
     if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
-    of_device = changes if isinstance(part, Device) else device
-    clock_mhz = of_device.get("boost_mhz") if isinstance(of_device, dict) else None
-    if isinstance(clock_mhz, (int, float)) and "extends" not in of_device:
+    its: Any = changes if isinstance(part, Device) else device
+    clock_mhz = its.get("boost_mhz") if isinstance(its, dict) else None
+    if isinstance(clock_mhz, (int, float)) and "extends" not in its:
         it: Any = getattr(part, "node", part)
         it = getattr(it, "device", it)
-        follow = following(it, clock_mhz / it.boost_mhz) if it.target != "cpu" else {}
-        for name, value in follow.items():  # of a GPU, where they are not set themselves
-            of_device.setdefault(name, value)
+        rates = following(it, clock_mhz / it.boost_mhz) if it.target != "cpu" else {}
+        for name, value in rates.items():  # which follow the clock unless they are set
+            its.setdefault(name, value)
     return changes
 
 
@@ -104,9 +104,9 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
     its = kind_of(part)
     if kind == its:
         return []
-    if kind in fields_of(type(part)):
+    if kind in fields_of(its):
         return [kind]
-    if its == "cluster" and kind in fields_of(Node):
+    if its == "cluster" and kind in fields_of("node"):
         return ["node", kind]
     raise HardwareError(f"{OPTION} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
 

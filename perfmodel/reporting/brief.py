@@ -229,10 +229,8 @@ def annotation(found: Mapping[str, Any]) -> str:
 
 
 def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[str, Any] | None:
-    """The answer at `path`; None where it is another file, or none.
-
-    Raises `UsageError` for an answer of another version, a brief one, and what is no JSON.
-    """
+    """The answer at `path`; None where it is another file, or none. Raises `UsageError` for an
+    answer of another version, a brief one, and what is no JSON."""
     path = Path(path)
     schema = schema_of(path)
     if schema is None:

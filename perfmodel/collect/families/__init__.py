@@ -113,10 +113,8 @@ def torch_dtype(backend: Backend, name: str) -> Any:
 
 
 def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
-    """Random values on the device, normal or small integers: constant data draws less power.
-
-    On a CPU a large tensor repeats one random block: drawing gigabytes would take the budget.
-    """
+    """Random values on the device, normal or small integers: constant data draws less power. On a
+    CPU a large tensor repeats one random block: drawing gigabytes would take the budget."""
     torch, size = backend.torch, prod(shape)
     if dtype == "int8":
         return torch.randint(-100, 100, shape, dtype=torch.int8, device=backend.device)
