@@ -118,16 +118,11 @@ class Registry(Generic[T]):
                 self._plug_ins[point.name] = point
 
 
-_OUR_GROUPS = b"[perfmodel."
-
-
 @cache
 def _installed() -> Sequence[EntryPoint]:
-    """Our plug-ins among the entry points of all packages, read once.
-
-    `importlib.metadata` takes a fiftieth of a breakdown to load: only where a folder of packages
-    mentions one, or where packages lie in archives.
-    """
+    """Our plug-ins among the entry points of all packages, read once. `importlib.metadata` takes a
+    fiftieth of a breakdown to load: only where a folder of packages mentions one, or where packages
+    lie in archives."""
     places = [Path(place) for place in sys.path]
     if not any(map(_may_hold_plug_ins, places)):
         return ()
@@ -144,7 +139,7 @@ def _may_hold_plug_ins(place: Path) -> bool:
         return True
     try:
         files = place.glob("*-info/entry_points.txt")
-        return any(_OUR_GROUPS in file.read_bytes() for file in files)
+        return any(b"[perfmodel." in file.read_bytes() for file in files)
     except OSError:
         return True
 
@@ -197,10 +192,8 @@ def library(name: str) -> Any:
 
 def compiled(**options: Any) -> Callable[[F], F]:
     """Numba's compiler, to decorate a function that is compiled on its first call; the result is
-    kept beside it or in the user's cache.
-
-    Where neither folder can be written, it is compiled anew in every process.
-    """
+    kept beside it or in the user's cache. Where neither folder can be written, it is compiled anew
+    in every process."""
 
     def made(function: F) -> F:
         numba = library("numba")

@@ -56,7 +56,6 @@ _DESIGNS = (
     "pass=holds;evidence"
 )
 _CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status"
-_MAX_CHANGES = 30
 
 
 def _blocks(
@@ -271,7 +270,7 @@ def check(
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
     blocks: list[Block] = [f"{baseline}: {f'written, {held.extent}' if update else held.verdict}"]
     if held.failing:
-        blocks += [Table("Worse than the baseline", _CHANGES, held.failing, most=_MAX_CHANGES)]
+        blocks += [Table("Worse than the baseline", _CHANGES, held.failing, most=30)]
     target.write_result(held, lambda _: blocks, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)

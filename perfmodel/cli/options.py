@@ -47,11 +47,9 @@ class Format(StrEnum):
 
 
 class _WithoutPydantic:
-    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words.
-
-    Typer builds a Pydantic converter for every option, given or not; to load Pydantic takes longer
-    than all else that a command does before its work.
-    """
+    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words. Typer
+    builds a Pydantic converter for every option, given or not; to load Pydantic takes longer than
+    all else that a command does before its work."""
 
     def get_params(self, context: Any) -> list[Any]:
         params: list[Any] = super().get_params(context)  # type: ignore[misc]

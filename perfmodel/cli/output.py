@@ -222,11 +222,9 @@ def _document(answer: Mapping[str, Any], form: Format) -> str:
 
 @contextmanager
 def working(what: str) -> Iterator[Begin]:
-    """A sign of life on standard error while work is done; nothing where it is no terminal.
-
-    Gives what long work calls: it shows what is being done by now, how much of all is done, and
-    how long the rest will take.
-    """
+    """A sign of life on standard error while work is done; nothing where it is no terminal. Gives
+    what long work calls: it shows what is being done by now, how much of all is done, and how long
+    the rest will take."""
     if not sys.stderr.isatty():
         yield silent
         return

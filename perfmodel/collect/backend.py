@@ -67,10 +67,8 @@ class Backend:
 
 def open_backend(device: str) -> Backend:
     """The backend for `device` (`auto`, `cpu`, `cuda`); `auto` takes a GPU where there is one.
-
-    Raises `UsageError` when PyTorch is missing or too old, and where a GPU is asked for and it
-    sees none.
-    """
+    Raises `UsageError` when PyTorch is missing or too old, and where a GPU is asked for and it sees
+    none."""
     try:
         torch = import_module("torch")
     except ImportError as error:

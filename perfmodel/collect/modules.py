@@ -56,11 +56,9 @@ def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
 def module_call(
     backend: Backend, path: Path, class_name: str, *, compiled: bool = False, training: bool = False
 ) -> Called:
-    """The module of `class_name` in the file at `path` on the device, with its inputs.
-
-    With `training`, a call is forward and the backward pass of the sum of its outputs, in fp32.
-    Raises `PerfmodelError` where the file has no such class or inputs.
-    """
+    """The module of `class_name` in the file at `path` on the device, with its inputs. With
+    `training`, a call is forward and the backward pass of the sum of its outputs, in fp32. Raises
+    `PerfmodelError` where the file has no such class or inputs."""
     torch = backend.torch
     spec = importlib.util.spec_from_file_location("_perfmodel_measured", path)
     if spec is None or spec.loader is None:

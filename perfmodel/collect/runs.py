@@ -150,11 +150,9 @@ LOW_QUANTILE = 0.10
 
 
 def robust_us(samples_us: Sequence[float]) -> float:
-    """The 10th percentile of repeated durations, in microseconds.
-
-    On a shared machine interruptions only ever add time, so low quantiles of interleaved repeats
-    agree to a few percent where medians move by tens.
-    """
+    """The 10th percentile of repeated durations, in microseconds. On a shared machine interruptions
+    only ever add time, so low quantiles of interleaved repeats agree to a few percent where medians
+    move by tens."""
     return float(np.quantile(np.asarray(samples_us, dtype=np.float64), LOW_QUANTILE))
 
 

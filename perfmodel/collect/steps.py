@@ -31,11 +31,9 @@ COORDINATES = 10
 
 
 def calibration_configs() -> Iterator[DlrmConfig]:
-    """Endless configurations; every beginning of them covers the space.
-
-    Rows lie within and beyond caches, indices are skewed and uniform, sizes aligned and not. Each
-    takes roughly 1 to 60 ms on two cores; the first 100 together take about 8 GB.
-    """
+    """Endless configurations; every beginning of them covers the space. Rows lie within and beyond
+    caches, indices are skewed and uniform, sizes aligned and not. Each takes roughly 1 to 60 ms on
+    two cores; the first 100 together take about 8 GB."""
     low_us, high_us = STEP_US
     drawn = map(drawn_config, numbers())
     return (config for config in drawn if low_us < rough_step_us(config) < high_us)

@@ -101,11 +101,9 @@ class EnoughSteps(BaseException):
 
 
 class Recorder:
-    """Told where each step begins, it times some and profiles those in between.
-
-    `steps` are un-profiled, half of them before and half after the `active` ones. The profilers
-    write to `folder`, from where `keep` takes what is wanted.
-    """
+    """Told where each step begins, it times some and profiles those in between. `steps` are
+    un-profiled, half of them before and half after the `active` ones. The profilers write to
+    `folder`, from where `keep` takes what is wanted."""
 
     def __init__(
         self, backend: Backend, folder: Path, *, warmup: int, steps: int, active: int

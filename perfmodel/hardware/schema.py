@@ -92,11 +92,9 @@ def fields_of(kind: str) -> dict[str, Field]:
 
 
 def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
-    """The part that `table` describes; its own parts are already tables, never names.
-
-    `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
-    unknown or missing key, a wrong type, and a value that cannot exist.
-    """
+    """The part that `table` describes; its own parts are already tables, never names. `where` is
+    the file, and the key within it for a part of a part. Raises `HardwareError` for an unknown or
+    missing key, a wrong type, and a value that cannot exist."""
     known = fields_of(kind_of(cls))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for entry in known.values():

@@ -55,7 +55,7 @@ def curves_figure(
             marker = "o" if len(rows) <= _MAX_MARKED else ""
             line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
             axes.plot(across[rows], up[rows], label=each, **line)
-        style.write_numbers(axes, ",.12g", log=log)
+        style.write_numbers(axes, log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
             axes.set_xticks([], minor=True)
@@ -110,7 +110,7 @@ def pareto_figure(
                 ha=side, fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
             )  # fmt: skip
         axes.locator_params(axis="x", nbins=6)
-        style.write_numbers(axes, ",.12g")
+        style.write_numbers(axes)
         axes.set(xlabel=labels[0], ylabel=labels[1])
     return figure
 

@@ -207,9 +207,9 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.spines["left"].set_visible(False)
 
 
-def write_numbers(axes: Axes, form: str, log: str = "") -> None:
-    """Write the ticks of both axes as numbers of a format, without powers of ten; axes of `log` are
-    logarithmic, with ticks at 1, 2 and 5."""
+def write_numbers(axes: Axes, log: str = "") -> None:
+    """Write the ticks of both axes as numbers without powers of ten; axes of `log` are logarithmic,
+    with ticks at 1, 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for letter in log:
@@ -218,4 +218,4 @@ def write_numbers(axes: Axes, form: str, log: str = "") -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

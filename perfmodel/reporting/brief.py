@@ -40,10 +40,8 @@ def brief(
     answer: Mapping[str, Any], given: Mapping[str, Any] | None = None, command: str = ""
 ) -> dict[str, Any]:
     """`answer` (a verb's JSON) as `docs/schemas/brief.json` describes it, shorter than `MAX_BYTES`.
-
     `given` are the arguments of the verb and `command` its line without where and how it answers:
-    the next one follows from them.
-    """
+    the next one follows from them."""
     kind, (first, *others) = kinds()[answer["schema"]], records_of(answer)
     rows = [_told(each, kind) for each in (first, *others[: MAX_ROWS - 1])]
     causes = _causes({**answer, **first}, **kind["causes"]) if "causes" in kind else []

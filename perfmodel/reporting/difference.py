@@ -88,12 +88,10 @@ class Held:
 
     @property
     def size_texts(self) -> list[str]:
-        is_memory = self.figure == MEMORY
-        texts = [
-            None if us is None else f"{us / BYTES_PER_GB:,.2f} GB" if is_memory else human_us(us)
-            for us in (self.a, self.b)
-        ]
-        return [text or "-" for text in texts]
+        sizes = (self.a, self.b)
+        if self.figure == MEMORY:
+            return ["-" if size is None else f"{size / BYTES_PER_GB:,.2f} GB" for size in sizes]
+        return ["-" if us is None else human_us(us) for us in sizes]
 
     def to_dict(self) -> dict[str, Any]:
         answer = vars(self) | {"change_frac": self.change_frac, "outcome": self.outcome.value}

@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
-ASSETS = "assets"
 TITLES = {
     "measured": "Measured",
     "gains": "What would help",
@@ -171,7 +170,7 @@ def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) ->
 
 
 def _asset(name: str) -> str:
-    return files("perfmodel.reporting").joinpath(ASSETS, name).read_text("utf-8")
+    return files("perfmodel.reporting").joinpath("assets", name).read_text("utf-8")
 
 
 def _paragraph(text: str) -> str:

@@ -144,11 +144,9 @@ def log_between(low: float, high: float, fraction: float) -> float:
 
 
 def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
-    """Endless points in the box `ranges` (inclusive), log-uniform.
-
-    Every second point is aligned: its dims above the alignment are multiples of it. The others
-    are as they fall, which is rarely a multiple of anything.
-    """
+    """Endless points in the box `ranges` (inclusive), log-uniform. Every second point is aligned:
+    its dims above the alignment are multiples of it. The others are as they fall, which is rarely a
+    multiple of anything."""
     for index in count():
         point = {}
         fractions = kronecker(index, len(ranges))
@@ -182,11 +180,9 @@ def round_robin(sequences: Iterable[Sequence[T]]) -> Iterator[T]:
 
 
 def informative_order(families: dict[str, Sequence[Case]]) -> list[tuple[str, Case]]:
-    """Cases with their family, so that every beginning of the list says most about all.
-
-    All groups (op, dtype, direction, variant) take turns, so that each gets as many cases as any
-    other; within a group the order is the family's own, and neighbours are of different families.
-    """
+    """Cases with their family, so that every beginning of the list says most about all. All groups
+    (op, dtype, direction, variant) take turns, so that each gets as many cases as any other; within
+    a group the order is the family's own, and neighbours are of different families."""
     turns = []
     for name, cases in families.items():
         groups: dict[tuple[str, ...], list[tuple[str, Case]]] = {}
