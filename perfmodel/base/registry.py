@@ -68,10 +68,8 @@ class Registry(Generic[T]):
     def __getitem__(self, name: str) -> T:
         entry = self.get(name)
         if entry is None:
-            known = list(self)
-            raise PerfmodelError(
-                f"unknown {self.kind} {offered(str(name), known, self._listed_by)}"
-            )
+            told = offered(str(name), list(self), self._listed_by)
+            raise PerfmodelError(f"unknown {self.kind} {told}")
         return entry
 
     def __contains__(self, name: str) -> bool:

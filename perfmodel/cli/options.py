@@ -34,8 +34,6 @@ _TRACES = ("trace", "traces", "a", "b")
 
 
 class Format(StrEnum):
-    """How an answer is written."""
-
     TABLE = "table"
     JSON = "json"
     CSV = "csv"

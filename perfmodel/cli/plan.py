@@ -21,17 +21,7 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import (
-    NAME,
-    SIZE,
-    TIME,
-    Block,
-    Column,
-    Table,
-    Verdict,
-    columns,
-    counted,
-)
+from perfmodel.reporting.tables import NAME, SIZE, Block, Column, Table, Verdict, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -151,7 +141,7 @@ MAX_ROWS = 20
 J_PER_KWH = 3.6e6
 _ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
 _UNITS = {
-    "step_us": ("step", TIME, 1.0),
+    "step_us": ("step", tables.TIME, 1.0),
     "samples_per_s": ("samples/s", SIZE, 1.0),
     "cost_usd_per_million": ("USD per\n{}", SIZE, 1.0),
     "energy_j_per_sample": ("kWh per\n{}", SIZE, 1e6 / J_PER_KWH),

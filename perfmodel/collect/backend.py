@@ -93,6 +93,7 @@ _SMI_FIELDS = (
     *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
     *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
 )
+"""What the vendor's tool prints of a GPU as it is now."""
 
 
 def describe_machine(backend: Backend) -> dict[str, Any]:
@@ -100,7 +101,12 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
     torch = backend.torch
     gpu = None
     if backend.is_gpu:
-        properties = torch.cuda.get_device_properties(backend.index)
+        properties, smi = torch.cuda.get_device_properties(backend.index), dict[str, str]()
+        query = f"--query-gpu={','.join(_SMI_FIELDS)}"
+        command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
+        with suppress(OSError, subprocess.SubprocessError):  # another vendor's, or none
+            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+            smi = dict(zip(_SMI_FIELDS, map(str.strip, done.stdout.split(",")), strict=False))
         gpu = {
             "name": properties.name,
             "capability": f"{properties.major}.{properties.minor}",
@@ -108,7 +114,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
             "memory_bytes": properties.total_memory,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
             "cudnn": torch.backends.cudnn.version(),
-            "smi": gpu_state(backend),
+            "smi": smi,
         }
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
@@ -165,14 +171,3 @@ def _system_text(path: str | Path) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
-
-
-def gpu_state(backend: Backend) -> dict[str, str]:
-    """Driver, clocks, power limit and temperature now, as the vendor's tool prints them."""
-    query = f"--query-gpu={','.join(_SMI_FIELDS)}"
-    command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return {}
-    return dict(zip(_SMI_FIELDS, (part.strip() for part in done.stdout.split(",")), strict=False))

@@ -134,15 +134,11 @@ def write_table(path: Path, columns: Sequence[str], rows: Iterable[Mapping[str, 
     write_text(path, buffer.getvalue())
 
 
-DIGITS = 10
-
-
 def _text(value: Any) -> str:
-    """`value` as it stands in a file."""
     if value is None:
         return ""
     if isinstance(value, float):
-        return f"{value:.{DIGITS}g}"
+        return f"{value:.10g}"
     return value if isinstance(value, str) else json.dumps(value, separators=(",", ":"))
 
 
@@ -262,7 +258,6 @@ class Run:
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
         return time.monotonic() >= self.end_s
 
     def path(self, ending: str) -> Path:

@@ -32,14 +32,7 @@ from perfmodel.base.files import read_bytes, write_text
 from perfmodel.base.units import NS_PER_US, human_us
 from perfmodel.collect.backend import Backend, describe_machine, open_backend
 from perfmodel.collect.models import MODELS, Options
-from perfmodel.collect.runs import (
-    add_device,
-    count,
-    restore_command,
-    robust_us,
-    stem_of,
-    summarize,
-)
+from perfmodel.collect.runs import add_device, count, restore_command, robust_us, stem_of, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 SCHEMA = "perfmodel.collect.trace/1"
@@ -237,30 +230,6 @@ def watched(torch: Any, boundary: Callable[[], None]) -> Iterator[None]:
             handle.remove()
 
 
-def run_script(backend: Backend, words: list[str], recorder: Recorder) -> None:
-    """Run the script `words[0]` with the arguments after it as Python would, until enough of its
-    steps are captured; `PerfmodelError` where it makes too few or fails."""
-    script = Path(words[0])
-    argv, path = sys.argv, list(sys.path)
-    sys.argv, sys.path[:0] = [str(script), *words[1:]], [str(script.parent)]
-    try:
-        with watched(backend.torch, recorder.boundary):
-            runpy.run_path(str(script), run_name="__main__")
-    except EnoughSteps:
-        pass
-    except SystemExit as done:
-        if done.code:
-            raise PerfmodelError(f"{script.name} ended with status {done.code}") from None
-    finally:
-        recorder.stop()
-        sys.argv, sys.path[:] = argv, path
-    if recorder.steps < recorder.needed:
-        raise PerfmodelError(
-            f"{script.name} ended after {recorder.steps} steps, and {recorder.needed} are "
-            "needed: train longer, or lower --warmup, --steps or --active"
-        )
-
-
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_device(parser)
     parser.add_argument("--model", default="dlrm", help=f"one of {', '.join(MODELS)}")
@@ -294,7 +263,8 @@ def _recorder(backend: Backend, arguments: argparse.Namespace) -> Iterator[Recor
 
 
 def _trace_script(arguments: argparse.Namespace) -> None:
-    """Trace the user's script; of its command line the record holds the script's name only."""
+    """Trace the user's script, run as Python would until enough of its steps are captured; of its
+    command line the record holds the script's name only."""
     words: list[str] = arguments.script
     script = Path(words[0])
     if not script.is_file():
@@ -303,8 +273,25 @@ def _trace_script(arguments: argparse.Namespace) -> None:
     options = {name: getattr(arguments, name) for name in ("active", "device", "steps", "warmup")}
     command = f"{restore_command('trace', argparse.Namespace(**options))} -- {script.name} ..."
     backend = open_backend(arguments.device)
+    argv, path = sys.argv, list(sys.path)
     with _recorder(backend, arguments) as recorder:
-        run_script(backend, words, recorder)
+        sys.argv, sys.path[:0] = [str(script), *words[1:]], [str(script.parent)]
+        try:
+            with watched(backend.torch, recorder.boundary):
+                runpy.run_path(str(script), run_name="__main__")
+        except EnoughSteps:
+            pass
+        except SystemExit as done:
+            if done.code:
+                raise PerfmodelError(f"{script.name} ended with status {done.code}") from None
+        finally:
+            recorder.stop()
+            sys.argv, sys.path[:] = argv, path
+        if recorder.steps < recorder.needed:
+            raise PerfmodelError(
+                f"{script.name} ended after {recorder.steps} steps, and {recorder.needed} are "
+                "needed: train longer, or lower --warmup, --steps or --active"
+            )
         _write(backend, recorder, stem, command, {"model": "script", "script": script.name})
 
 

@@ -16,28 +16,10 @@ from perfmodel.base.registry import Registry
 from perfmodel.base.schema import Table, read_toml
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
-from perfmodel.hardware.schema import (
-    MAX_BYTES,
-    MAX_NODES,
-    Lookup,
-    P,
-    build_part,
-    consistent,
-    expand,
-    fields_of,
-)
+from perfmodel.hardware.schema import MAX_NODES, Lookup, P, build_part, consistent, expand
 
 FOLDER = Path(__file__).parent / "catalogue"
-_MAX_EXTENDS = 10
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of a part, as `perfmodel hardware` shows it."""
-
-    key: str
-    value: float
-    source: str
+_MAX_EXTENDS, _MAX_BYTES = 10, 1_000_000
 
 
 def names(kind: str | None = None) -> list[str]:
@@ -144,15 +126,6 @@ def _devices_that_mention(words: list[str]) -> list[Device]:
     return [device(name) for name, text in texts.items() if all(word in text for word in words)]
 
 
-def figures(part: Part) -> list[Figure]:
-    """Every figure that `part` itself holds, with its source; parts within it are left out."""
-    return [
-        Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
-        for key, entry in fields_of(kind_of(part)).items()
-        if entry.is_figure and getattr(part, key) is not None
-    ]
-
-
 def unknown_name_error(name: str) -> HardwareError:
     """The error for a name that is in no file, naming the nearest that are."""
     return HardwareError(
@@ -220,11 +193,11 @@ def _expanded_table(
             raise HardwareError(
                 f"{name}: extends itself, or a chain of more than {_MAX_EXTENDS} parts"
             )
-        table = read_toml(path, MAX_BYTES, HardwareError)
+        table = read_toml(path, _MAX_BYTES, HardwareError)
     elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
         path = _files()[kind, name]
         where, stem = f"catalogue {kind} {name}", name
-        table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
+        table = {"kind": kind} | read_toml(path, _MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
     within = (*within, str(path.resolve()))

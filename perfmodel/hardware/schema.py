@@ -154,7 +154,6 @@ def consistent(part: P, where: str) -> P:
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]
 """A name and the type wanted, to the type and the expanded table of the part it names."""
 
-MAX_BYTES = 1_000_000
 _NOT_INHERITED = ("name", "aliases")
 
 
@@ -225,6 +224,24 @@ def _named(
             f"{where}: expected {a_kind_of(cls)}, but {name!r} is {a_kind_of(result)}"
         )
     return result, table
+
+
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a part, as `perfmodel hardware` shows it."""
+
+    key: str
+    value: float
+    source: str
+
+
+def figures(part: Part) -> list[Figure]:
+    """Every figure that `part` itself holds, with its source; parts within it are left out."""
+    return [
+        Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
+        for key, entry in fields_of(kind_of(part)).items()
+        if entry.is_figure and getattr(part, key) is not None
+    ]
 
 
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"

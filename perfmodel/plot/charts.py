@@ -87,15 +87,8 @@ def pareto_figure(
     shown = known[:: max(1, len(known) // _CLOUD)]
     order = front[np.argsort(across[front], kind="stable")]
     with style.panels(6.0, 4.2) as (figure, (axes,)):
-        axes.scatter(
-            across[shown],
-            up[shown],
-            s=8,
-            color=style.FAINT,
-            alpha=0.5,
-            linewidth=0,
-            rasterized=True,
-        )
+        dots: dict[str, Any] = {"s": 8, "color": style.FAINT, "alpha": 0.5, "linewidth": 0}
+        axes.scatter(across[shown], up[shown], rasterized=True, **dots)
         if len(order):
             count = f"Pareto front ({len(order):,} of {len(known):,} points)"
             label = f"{count}: {same}" if same else count

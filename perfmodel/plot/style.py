@@ -68,8 +68,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 def look() -> AbstractContextManager[None]:
     """A context in which matplotlib draws in this style; what was set before returns after it."""
     style = Path(__file__).with_name("perfmodel.mplstyle")
-    context: AbstractContextManager[None] = library("matplotlib").rc_context(fname=style)
-    return context
+    return library("matplotlib").rc_context(fname=style)  # type: ignore[no-any-return]
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:

@@ -89,7 +89,6 @@ def _names(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict
 
 
 def _slices(tracks: Tracks, places: list[_Place], timeline: str) -> Iterator[dict[str, Any]]:
-    """Complete events."""
     on_path = [name.startswith(CRITICAL_PATH) for _, name in tracks.names]
     for box in tracks.boxes.itertuples():
         prefix = f"{timeline},critical_path" if on_path[box.track] else timeline

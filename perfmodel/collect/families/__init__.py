@@ -108,10 +108,6 @@ def scope_of(backend: Backend) -> Scope:
     return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=4e12)
 
 
-def torch_dtype(backend: Backend, name: str) -> Any:
-    return getattr(backend.torch, _DTYPES[name][1])
-
-
 def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
     """Random values on the device, normal or small integers: constant data draws less power. On a
     CPU a large tensor repeats one random block: drawing gigabytes would take the budget."""
@@ -122,7 +118,7 @@ def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
         values = torch.randn(shape, device=backend.device)
     else:
         values = torch.randn(RANDOM_BLOCK).repeat(-(-size // RANDOM_BLOCK))[:size].reshape(shape)
-    return values.to(torch_dtype(backend, dtype))
+    return values.to(getattr(torch, _DTYPES[dtype][1]))
 
 
 ALIGNMENT = 64

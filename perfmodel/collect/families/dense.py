@@ -8,16 +8,7 @@ from math import log
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import (
-    DTYPE_BYTES,
-    FAMILIES,
-    Case,
-    Family,
-    Prepared,
-    Scope,
-    shapes,
-    torch_dtype,
-)
+from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
 
 MATMUL_POINTS = 400
@@ -173,7 +164,7 @@ def prepare_convolution(backend: Backend, case: Case) -> Prepared:
         return Prepared(forward)
     operands[needed].requires_grad_()
     output = forward()
-    gradient = torch.randn(output.shape, device=backend.device).to(torch_dtype(backend, case.dtype))
+    gradient = torch.randn(output.shape, device=backend.device).to(output.dtype)
     grad = torch.autograd.grad
 
     def backward() -> None:

@@ -123,7 +123,6 @@ LEARNING_RATE = 0.01
 
 @MODELS.register("dlrm")
 def build_dlrm(backend: Backend, options: Options) -> Training:
-    """The DLRM of `options.preset` at `options.batch` samples."""
     return train_dlrm(backend, dlrm_config(options), options.seed)
 
 
