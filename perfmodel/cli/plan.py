@@ -135,7 +135,6 @@ def _ranks(ranks: list[int]) -> str:
     return ",".join(map(str, ranks))
 
 
-Records = Sequence[Mapping[str, Any]]
 MAX_ROWS = 20
 """Points of a sweep that are shown; up to so many, all."""
 J_PER_KWH = 3.6e6
@@ -182,7 +181,7 @@ def sweep(
     target.write(lambda: answer, swept.to_frame, blocks, swept.warnings, hint="every point")
 
 
-def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:
+def _points(found: Sweep, front: Sequence[int]) -> tuple[str, list[dict[str, Any]], list[Column]]:
     """Every point where they are few, the best ones marked; of many the best ones alone."""
     several = len(found.objectives) > 1
     rows = [found.row(at) for at in range(len(found.frame))]

@@ -15,7 +15,6 @@ from perfmodel.collect.runs import (
     CACHES,
     COLUMNS,
     Run,
-    Sample,
     Stopwatch,
     add_common,
     call_us,
@@ -44,7 +43,7 @@ class _Job:
     run: Callable[[], Any]
     before: Callable[[], Any]
     per_round: int = MAX_PER_ROUND
-    taken: list[Sample] = field(default_factory=list)
+    taken: list[tuple[float, float]] = field(default_factory=list)
 
 
 class Bench:

@@ -13,7 +13,7 @@ import sys
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, NoReturn, TypeAlias
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -164,16 +164,6 @@ def summarize(samples_us: Sequence[float]) -> dict[str, float]:
     }
 
 
-def halves_frac(rounds_us: Sequence[Sequence[float]]) -> float | None:
-    """By how much the robust times of the even and of the odd rounds differ, relatively."""
-    if len(rounds_us) < 2:
-        return None
-    even, odd = (
-        robust_us([value for taken in rounds_us[first::2] for value in taken]) for first in (0, 1)
-    )
-    return round(abs(even - odd) / min(even, odd), 4)
-
-
 def call_us(run: Callable[[], Any]) -> float:
     """Microseconds that the host is in one call of `run`."""
     before_ns = time.perf_counter_ns()
@@ -186,10 +176,6 @@ GPU_FLUSH_BYTES = 512_000_000
 CPU_FLUSH_MULTIPLE = 2
 DEFAULT_CPU_CACHE_BYTES = 64_000_000
 CACHES = ("cold", "warm")
-
-
-Sample: TypeAlias = tuple[float, float]
-"""Of one timed call its duration, and for how long the host was in the call, microseconds."""
 
 
 class Stopwatch:
@@ -223,9 +209,9 @@ class Stopwatch:
 
     def samples(
         self, run: Callable[[], Any], count: int, before: Callable[[], Any]
-    ) -> list[Sample]:
-        """`count` calls of `run`, each after `before`: on a GPU by events, so that no launch
-        delays a call which is queued behind work."""
+    ) -> list[tuple[float, float]]:
+        """Of `count` calls of `run`, each after `before`, the duration and how long the host was in
+        it, microseconds: on a GPU by events, so that no launch delays what queues behind work."""
         event, taken, timed = self._backend.torch.cuda.Event, [], []
         for _ in range(count):
             before()

@@ -17,7 +17,7 @@ from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig, train_dlrm
-from perfmodel.collect.runs import Run, add_common, count, halves_frac, summarize
+from perfmodel.collect.runs import Run, add_common, count, robust_us, summarize
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -122,9 +122,13 @@ FIGURES = ("rounds", "steps", "p10_us", "median_us", "p90_us", "spread_frac", "h
 
 def figures_of(rounds_us: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The robust step time of one model and its spread, of what each step took, round by round."""
-    steps_us = [value for taken in rounds_us for value in taken]
+    steps_us, halves_frac = [value for taken in rounds_us for value in taken], None
+    if len(rounds_us) > 1:  # by how much even and odd rounds differ
+        halves = ([us for taken in rounds_us[first::2] for us in taken] for first in (0, 1))
+        even, odd = map(robust_us, halves)
+        halves_frac = round(abs(even - odd) / min(even, odd), 4)
     figures: dict[str, Any] = {"rounds": len(rounds_us), "steps": len(steps_us)}
-    return figures | {**summarize(steps_us), "halves_frac": halves_frac(rounds_us)}
+    return figures | {**summarize(steps_us), "halves_frac": halves_frac}
 
 
 FIRST_WARM_UP = 4

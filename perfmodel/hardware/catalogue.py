@@ -118,11 +118,8 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
 def _devices_that_mention(words: list[str]) -> list[Device]:
     """The devices whose file holds every word: all that can go by a name of these words, since
     aliases are not inherited. Reading a text is cheap, building a device is not."""
-    texts = {
-        name: f"{name} {path.read_text('utf-8')}".lower()
-        for (kind, name), path in _files().items()
-        if kind == "device"
-    }
+    files = [(name, path) for (kind, name), path in _files().items() if kind == "device"]
+    texts = {name: f"{name} {path.read_text('utf-8')}".lower() for name, path in files}
     return [device(name) for name, text in texts.items() if all(word in text for word in words)]
 
 
@@ -287,16 +284,14 @@ def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
     return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)
 
 
-_OF_A_CHIP = ("target", "compute_capability", "sm_count")
-
-
 def original(device: Device) -> Device:
     """The catalogue's device that `device` was made from by changing figures; else itself, also
     where it is another chip by now."""
     if device.based_on is None:
         return device
     known = expect_kind(load(device.based_on, "device"), Device)
-    is_its_chip = all(getattr(known, name) == getattr(device, name) for name in _OF_A_CHIP)
+    chip = ("target", "compute_capability", "sm_count")
+    is_its_chip = all(getattr(known, name) == getattr(device, name) for name in chip)
     return known if is_its_chip and known != device else device
 
 

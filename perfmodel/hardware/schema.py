@@ -91,7 +91,7 @@ def fields_of(kind: str) -> dict[str, Field]:
     return result
 
 
-def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
+def build_part(cls: type[P], table: dict[str, Any], where: str) -> P:
     """The part that `table` describes; its own parts are already tables, never names. `where` is
     the file, and the key within it for a part of a part. Raises `HardwareError` for an unknown or
     missing key, a wrong type, and a value that cannot exist."""

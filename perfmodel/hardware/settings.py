@@ -34,7 +34,7 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
     changes["name"] = f"{part.name} ({', '.join(settings)})"
     try:
         table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
-        changed = build_part(type(part), table, OPTION)
+        return build_part(type(part), table, OPTION)
     except HardwareError:
         node = getattr(part, "node", part)
         keys = [(kind, key) for kind, key, _ in map(_parsed, settings)]
@@ -47,8 +47,6 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
             f"{OPTION} {lacking[0]}: {part.name} has none: name one too, as in "
             f"{OPTION} {kind_of(node)}.{lacking[0]}=NAME"
         ) from None
-    assert isinstance(changed, type(part))
-    return changed
 
 
 def _changes(part: Part, settings: Sequence[str]) -> Table:

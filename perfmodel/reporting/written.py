@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-PAGES = (".html", ".htm")
-
-
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
     """Write one page of a prediction, for any browser.
 
@@ -80,7 +77,7 @@ def page_of(
 
 def require_page(path: Path) -> None:
     """Raise `UsageError` for a name that is no page's."""
-    if path.suffix.lower() not in PAGES and not is_stdout(path):
+    if path.suffix.lower() not in (".html", ".htm") and not is_stdout(path):
         raise UsageError(f"{path}: a page is written as .html")
 
 

@@ -22,7 +22,6 @@ from perfmodel.collect.families import random_tensor as random
 from perfmodel.collect.models.dlrm import zipf_indices
 
 Ranges = dict[str, tuple[int, int]]
-Maker = Callable[[Backend, Case], Callable[[], Any]]
 FORWARD = ("fwd", "")
 
 
@@ -30,7 +29,7 @@ FORWARD = ("fwd", "")
 class Op:
     """An op of a family: what makes its call, and how many values that holds."""
 
-    make: Maker
+    make: Callable[[Backend, Case], Callable[[], Any]]
     values: Mapping[tuple[str, str], float] = field(default_factory=lambda: {FORWARD: 2.0})
     """Per direction and variant, values held per product of the dims."""
     ranges: Ranges | None = None
