@@ -115,9 +115,7 @@ def _check_names(names: Sequence[object]) -> None:
 
 
 def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
-    pq = library("pyarrow.parquet")
-
-    file = pq.ParquetFile(io.BytesIO(content))
+    file = library("pyarrow.parquet").ParquetFile(io.BytesIO(content))
     metadata = file.metadata
     _check_names(file.schema_arrow.names)
     for each in file.schema_arrow:

@@ -59,9 +59,9 @@ def overheads(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     check_target(output)
-    stated = {"profiler_us_per_event": profiler_overhead, "max_bytes": max_bytes(max_memory)}
-    wanted = {"hosts": host or (), "torch_versions": torch or ()}
-    profile = _fitted("overheads", traces, output, **stated, **wanted)
+    stated: dict[str, Any] = {"hosts": host or (), "torch_versions": torch or ()}
+    stated |= {"profiler_us_per_event": profiler_overhead, "max_bytes": max_bytes(max_memory)}
+    profile = _fitted("overheads", traces, output, **stated)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
         f"{named(kind)} {statistic.mean_us:.1f} us (n {statistic.count:,})"

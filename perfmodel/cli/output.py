@@ -284,10 +284,10 @@ def check_target(*paths: Path | None) -> None:
         if path is None or is_stdout(path):
             continue
         check_writable(path, None)
-        named = 0
+        place, named = os.path.realpath(path), 0
         for word in LINE.get().words:  # a file alone, -oFILE, --option=FILE, or FILE.py:CLASS
             forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
-            named += os.path.realpath(path) in [os.path.realpath(each) for each in forms if each]
+            named += place in [os.path.realpath(each) for each in forms if each]
         if named > 1:
             raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
 

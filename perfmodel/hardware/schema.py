@@ -258,9 +258,13 @@ class FigureRead:
     figure: str
     """`device.hbm_gb_per_s`."""
     value: float | str | None
-    unit: str
-    """`GB/s`, …; empty for texts."""
     source: str
+
+    @property
+    def unit(self) -> str:
+        """`GB/s`, …; empty for texts."""
+        name = self.figure.partition(".")[2]
+        return "" if isinstance(self.value, str) else unit_of(name) or "count"
 
     @property
     def grounds(self) -> str:
@@ -293,11 +297,9 @@ def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
     entry, value = fields_of(kind)[name], getattr(part, name)
-    unit = (unit_of(name) or "count") if entry.is_figure else ""
+    value = value if entry.is_figure else str(value)
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
-    return FigureRead(
-        part.name, f"{kind}.{name}", value if entry.is_figure else str(value), unit, source
-    )
+    return FigureRead(part.name, f"{kind}.{name}", value, source)
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:

@@ -63,14 +63,14 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
     has_link = getattr(getattr(part, "node", part), "link", None) is not None
     if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
-    its: Any = changes if isinstance(part, Device) else device
-    clock_mhz = its.get("boost_mhz") if isinstance(its, dict) else None
-    if isinstance(clock_mhz, (int, float)) and "extends" not in its:
-        it: Any = getattr(part, "node", part)
-        it = getattr(it, "device", it)
-        rates = following(it, clock_mhz / it.boost_mhz) if it.target != "cpu" else {}
-        for name, value in rates.items():  # which follow the clock unless they are set
-            its.setdefault(name, value)
+    changed: Any = changes if isinstance(part, Device) else device
+    clock_mhz = changed.get("boost_mhz") if isinstance(changed, dict) else None
+    if isinstance(clock_mhz, (int, float)) and "extends" not in changed:
+        holder = getattr(part, "node", part)
+        was: Any = getattr(holder, "device", holder)
+        rates = following(was, clock_mhz / was.boost_mhz) if was.target != "cpu" else {}
+        for name, value in rates.items():  # which follow a GPU's clock unless they are set
+            changed.setdefault(name, value)
     return changes
 
 
