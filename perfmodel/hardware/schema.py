@@ -104,8 +104,10 @@ def build_part(cls: type[P], table: dict[str, Any], where: str) -> P:
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
     values: dict[str, Any] = {}
-    for key in filter(known.__contains__, table):
-        entry, value, place = known[key], table[key], f"{where}: {key}"
+    for key, value in table.items():
+        if key == "source":
+            continue
+        entry, place = known[key], f"{where}: {key}"
         if not entry.is_part:
             value = convert(entry.type, value, place, HardwareError, entry.limits)
             if get_origin(entry.type) is Mapping:  # of tables

@@ -114,10 +114,8 @@ def _table(part: Part) -> Table:
     for entry in fields(part):
         value = getattr(part, entry.name)
         if entry.name != "sources" and value is not None:
-            is_list = isinstance(value, tuple)
-            table[entry.name] = (
-                _table(value) if isinstance(value, Part) else list(value) if is_list else value
-            )
+            plain = list(value) if isinstance(value, tuple) else value
+            table[entry.name] = _table(value) if isinstance(value, Part) else plain
     return table
 
 

@@ -67,12 +67,12 @@ class BreakdownPage:
             records.append(record | {"rank": f"{summary.rank}{mark}", "cause": cause})
         has_device = found.ranks[0].device != CPU
         heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
-        cause = "main idle cause" if has_device else "most of the path"
+        why = "main idle cause" if has_device else "most of the path"
         holds_up = waiting is not None and waiting.straggler == slowest.rank
         marked = "the others wait for it" if holds_up else "the slowest"
         marked = f"; * {marked}" if len(records) > 1 else ""
         title = f"Ranks, mean of {tables.counted(found.ranks[0].summary.steps, 'step')}{marked}"
-        yield Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
+        yield Table(title, f"{heads};waiting_us=waiting:us;cause={why}:name!", records)
         yield tables.straggler_text(waiting.to_dict() if waiting else None)
         steps = [(step.name, step.role, step.accounting.step_us) for step in slowest.steps]
         yield tables.excluded_steps(steps)
