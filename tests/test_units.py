@@ -14,8 +14,7 @@ from tiny import GEMM, STREAM, Tiny
 
 from perfmodel import breakdown, durations, predict
 from perfmodel.base.units import UNITS, unit_of
-from perfmodel.hardware import Device, find, kind_of
-from perfmodel.hardware.catalogue import figures
+from perfmodel.hardware import Device, figures, find, kind_of
 from perfmodel.lowering.host import load_profile
 from perfmodel.lowering.host.profile import CATALOGUE
 

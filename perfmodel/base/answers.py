@@ -19,7 +19,6 @@ _FOLDERS = {
     "models": ("cost/bundled", "cost/coefficients", "cost/collectives"),
 }
 """Of each fingerprint; trees lie beside a manifest that holds their digests."""
-_SUFFIXES = (".toml", ".json")
 _DIGITS = 12
 
 OWN_MODELS: ContextVar[str] = ContextVar("OWN_MODELS", default="")
@@ -51,7 +50,7 @@ def _fingerprint(name: str) -> str:
     digest = hashlib.sha256()
     for folder in _FOLDERS[name]:
         for path in sorted((_HERE / folder).rglob("*")):
-            if path.suffix in _SUFFIXES:
+            if path.suffix in (".toml", ".json"):
                 digest.update(path.relative_to(_HERE).as_posix().encode() + b"\n")
                 digest.update(path.read_bytes())
     return digest.hexdigest()[:_DIGITS]
@@ -59,9 +58,7 @@ def _fingerprint(name: str) -> str:
 
 def made_by(own_models: str | None = None) -> dict[str, str]:
     """`{"perfmodel": version, "catalogue": …, "models": …}`, the last two as fingerprints.
-
-    `own_models` are the models that a user chose (default: those in use here).
-    """
+    `own_models` are the models that a user chose (default: those in use here)."""
     from perfmodel import __version__
 
     own = OWN_MODELS.get() if own_models is None else own_models

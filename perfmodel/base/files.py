@@ -95,10 +95,8 @@ INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("INPUTS", default=N
 
 
 def check_input(path: Path) -> None:
-    """Note that a file is read, which `atomic_write` then does not replace.
-
-    Raises `PerfmodelError` for a pipe or a device, which may never end; `OSError` for nothing.
-    """
+    """Note that a file is read, which `atomic_write` then does not replace. Raises `PerfmodelError`
+    for a pipe or a device, which may never end; `OSError` for nothing."""
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         raise PerfmodelError(f"{path}: no regular file; `-` reads a trace from standard input")
@@ -109,10 +107,8 @@ def check_input(path: Path) -> None:
 def content_chunks(
     file: BinaryIO, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[bytes]:
-    """The rest of an open file in pieces; `where` names it in errors.
-
-    Gzip is decompressed, also where what was compressed is gzip again (downloads often are).
-    """
+    """The rest of an open file in pieces; `where` names it in errors. Gzip is decompressed, also
+    where what was compressed is gzip again (downloads often are)."""
     first = file.read(_CHUNK_BYTES)
     rest = iter(lambda: file.read(_CHUNK_BYTES), b"")
     pieces = _limited(chain((first,) if first else (), rest), where, max_bytes)
@@ -196,20 +192,14 @@ def atomic_write(path: Path, *, updates: bool = False) -> Iterator[BinaryIO]:
         sys.stdout.buffer.write(content.getvalue())
         sys.stdout.flush()
         return
-    if path.exists() and not path.is_file():
-        raise PerfmodelError(f"{path}: cannot be written: it is not a file")
-    if path.exists() and not updates:
-        found = os.stat(path)
-        if (found.st_dev, found.st_ino) in (INPUTS.get() or ()):
+    place, older = Path(os.path.realpath(path)), None
+    try:
+        with suppress(FileNotFoundError):  # also of a link to what is not there yet
+            older = os.stat(path)
+        if older and not stat.S_ISREG(older.st_mode):
+            raise PerfmodelError(f"{path}: cannot be written: it is not a file")
+        if older and not updates and (older.st_dev, older.st_ino) in (INPUTS.get() or ()):
             raise UsageError(f"{path}: is an input; write elsewhere")
-    place = Path(os.path.realpath(path))
-    try:
-        older = os.stat(path) if path.is_symlink() or path.exists() else None
-    except FileNotFoundError:  # a link to what is not there yet
-        older = None
-    except OSError as error:
-        raise PerfmodelError(f"{path}: cannot be written: {error.strerror or error}") from None
-    try:
         handle, name = tempfile.mkstemp(prefix=f".{place.name}.", suffix=".tmp", dir=place.parent)
     except OSError as error:
         raise PerfmodelError(f"{path}: cannot be written: {error.strerror or error}") from None

@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 MAX_TABLE_BYTES = 500_000_000
 MAX_COLUMNS = 1_000
-_PARQUET_MAGIC = b"PAR1"
-_CELL_BYTES = 8
 
 
 def read_frame(
@@ -51,7 +49,7 @@ def frame_of(content: bytes, *, max_bytes: int = MAX_TABLE_BYTES, **options: Any
     import pandas as pd
 
     try:
-        if content.startswith(_PARQUET_MAGIC):
+        if content.startswith(b"PAR1"):
             return _parquet(content, max_bytes)
         _check_names(pd.read_csv(io.BytesIO(content), header=None, nrows=1).iloc[0].tolist())
         frame = pd.read_csv(io.BytesIO(content), low_memory=False, **options)
@@ -90,10 +88,8 @@ def text_rows(
 
 
 def numbers_in(frame: pd.DataFrame, name: str) -> Floats:
-    """The column `name` as numbers, NaN where it is empty.
-
-    Raises `ModelError` that names row and column where one is no number.
-    """
+    """The column `name` as numbers, NaN where it is empty. Raises `ModelError` that names row and
+    column where one is no number."""
     import pandas as pd
 
     column = frame[name]
@@ -119,15 +115,13 @@ def _check_names(names: Sequence[object]) -> None:
 
 
 def _parquet(content: bytes, max_bytes: int) -> pd.DataFrame:
-    pq = library("pyarrow.parquet")
-
-    file = pq.ParquetFile(io.BytesIO(content))
+    file = library("pyarrow.parquet").ParquetFile(io.BytesIO(content))
     metadata = file.metadata
     _check_names(file.schema_arrow.names)
     for each in file.schema_arrow:
         if "binary" in str(each.type):
             raise ValueError(f"column {each.name!r} holds bytes, not text")
-    cells_bytes = metadata.num_rows * metadata.num_columns * _CELL_BYTES
+    cells_bytes = 8 * metadata.num_rows * metadata.num_columns
     stated_bytes = sum(
         metadata.row_group(at).total_byte_size for at in range(metadata.num_row_groups)
     )

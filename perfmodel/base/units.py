@@ -11,14 +11,7 @@ US_PER_MS = 1e3
 NS_PER_US = 1_000
 BYTES_PER_GB = 1e9
 """GB here is 10**9 bytes, as in datasheets and nccl-tests."""
-UNITS = {
-    "us": "us",
-    "ns": "ns",
-    "ms": "ms",
-    "s": "s",
-    "years": "years",
-    "bytes": "bytes",
-    "bits": "bits",
+UNITS = {name: name for name in ("us", "ns", "ms", "s", "years", "bytes", "bits")} | {
     "mib": "MiB",
     "gb": "GB",
     "gib": "GiB",
@@ -47,9 +40,7 @@ UNITS = {
 
 def unit_of(name: str) -> str | None:
     """The unit that a name ends in, the longest that fits; None for names of counts and texts.
-
-    `us_per_event` is `us per event`.
-    """
+    `us_per_event` is `us per event`."""
     words = name.split("_")
     ends = ("_".join(words[at:]) for at in range(len(words)))
     match = next((UNITS[end] for end in ends if end in UNITS), None)

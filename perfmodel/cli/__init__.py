@@ -34,8 +34,6 @@ GROUPS = ("evaluate", "fit")
 _FILES = {"check": "evaluate", "report": "export", "diff": "compare", "sweep": "plan"}
 """Of verbs that share one; others have one of their own."""
 
-COLLECTOR = {"ignore_unknown_options": True, "allow_extra_args": True, "help_option_names": []}
-
 
 def collect(context: typer.Context) -> None:
     """Measure this machine and capture traces; needs PyTorch.
@@ -80,7 +78,8 @@ def application(word: str | None = None) -> typer.Typer:
     every = (*VERBS, *GROUPS)
     for name in (word,) if word in every else every:
         if name == "collect":
-            app.command(context_settings=COLLECTOR)(collect)
+            as_given = {"ignore_unknown_options": True, "allow_extra_args": True}
+            app.command(context_settings={**as_given, "help_option_names": []})(collect)
             continue
         if name == "skill":
             app.command(cls=Command)(described(skill, name))
@@ -189,31 +188,24 @@ def report_failure(error: BaseException) -> int:
             "not enough memory for this input; --max-memory GB refuses documents above a size"
         )
     if hasattr(error, "format_message"):  # how Typer reports wrong usage, in all its versions
-        return _usage(error)
-    return _say(f"{_whose(error)}; --debug shows where")
-
-
-def _whose(error: BaseException) -> str:
-    """Whose error it may be: of code of a user's that was loaded, or ours."""
+        context = getattr(error, "ctx", None)
+        if type(error).__name__ == "NoArgsIsHelpError":
+            print(context.get_help() if context else error, file=sys.stderr)
+            return FAILED
+        path = context.command_path if context else "perfmodel"
+        text = error.format_message().replace("Value error, ", "")
+        return _say(f"{text.rstrip('.')}; see {path} --help")
     from perfmodel.base.registry import IN_USE
 
     told = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SystemExit) and frames:
-        return f"{frames[-1].filename}:{frames[-1].lineno}: ends the program ({told})"
-    if IN_USE:
-        return f"{told}; plug-ins in use: {', '.join(IN_USE)}"
-    return f"internal error: {told} (please report)"
-
-
-def _usage(error: BaseException) -> int:
-    context = getattr(error, "ctx", None)
-    if type(error).__name__ == "NoArgsIsHelpError":
-        print(context.get_help() if context else error, file=sys.stderr)
-        return FAILED
-    path = context.command_path if context else "perfmodel"
-    text = error.format_message().replace("Value error, ", "")  # type: ignore[attr-defined]
-    return _say(f"{text.rstrip('.')}; see {path} --help")
+        told = f"{frames[-1].filename}:{frames[-1].lineno}: ends the program ({told})"
+    elif IN_USE:
+        told += f"; plug-ins in use: {', '.join(IN_USE)}"
+    else:
+        told = f"internal error: {told} (please report)"
+    return _say(f"{told}; --debug shows where")
 
 
 def _say(text: str) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from perfmodel.cli.console import LINE
 from perfmodel.cli.options import DEFAULT_MAX_GB
@@ -72,11 +72,8 @@ def breakdown(
         for each in detailed:
             yield from page.details(each)
 
-    def answer() -> dict[str, Any]:
-        return selected.to_dict(top or MAX_ROWS, (helps, lost))
-
     target.write(
-        answer,
+        lambda: selected.to_dict(top or MAX_ROWS, (helps, lost)),
         selected.to_frame,
         blocks,
         warnings=[*selected.warnings, *lost],

@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 NONE_POSSIBLE = 2
 """The exit status where no design can be; the answer says why of each."""
 LIST = "list"
-DESIGN_LIST = "perfmodel.designs/1"
 
 
 _UNDESIGNED = {
@@ -112,14 +111,13 @@ def _list(target: Output) -> None:
     """Every design: its name, what it is, its settings and their defaults."""
     from perfmodel.designs import DESIGNS
 
-    rows = [(name, what, "") for name, what in _UNDESIGNED.items()]
+    rows = [{"design": name, "what": text, "settings": ""} for name, text in _UNDESIGNED.items()]
     for name in DESIGNS:
         own: Any = fields(DESIGNS[name])  # type: ignore[arg-type]
+        settings = ", ".join(f"{each.name}={each.default}" for each in own)
         what = (DESIGNS[name].__doc__ or "").strip().splitlines()[0]
-        rows.append((name, what, ", ".join(f"{each.name}={each.default}" for each in own)))
-    names = ("design", "what", "settings")
-    listed = [dict(zip(names, row, strict=True)) for row in rows]
-    target.write_list("Designs", DESIGN_LIST, listed)
+        rows.append({"design": name, "what": what, "settings": settings})
+    target.write_list("Designs", "perfmodel.designs/1", rows)
 
 
 def _blocks(comparison: Comparison) -> Iterator[Block]:
@@ -140,7 +138,11 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
         for gain in (why["lever_speed_up"],)
     ]
     if feasible:
-        yield Verdict(_verdict(feasible[0], plain[0]["label"]))
+        fastest, waits_for = feasible[0].result, feasible[0].bottleneck
+        assert fastest is not None
+        bounds = tables.interval(fastest.low_us, fastest.high_us)
+        text = f"Fastest: {plain[0]['label']}, {human_us(fastest.step_us)} a step ({bounds})"
+        yield Verdict(f"{text}{waits_for.sentence() if waits_for else ''}.")
         yield _times(answer["baselines"][0], plain)
         yield from _latencies(source["rate_per_s"], plain)
         title = "Bottleneck, and the largest gain by one fix"
@@ -162,15 +164,6 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
         elif row.load is not None and row.load.note:
             yield f"{row.design}: {row.load.note}"
     yield assumed(source["hardware"], [each.to_dict() for each in comparison.assumed])
-
-
-def _verdict(fastest: DesignResult, label: str) -> str:
-    """Which design is fastest, what its step waits for, and what would gain most."""
-    result, why = fastest.result, fastest.bottleneck
-    assert result is not None
-    bounds = tables.interval(result.low_us, result.high_us)
-    text = f"Fastest: {label}, {human_us(result.step_us)} a step ({bounds})"
-    return f"{text}{why.sentence() if why else ''}."
 
 
 def _of_source(source: Mapping[str, Any]) -> str:

@@ -18,12 +18,10 @@ from perfmodel.plot.names import named
 from perfmodel.reporting.tables import Block, Table, figure_text, form_of
 
 if TYPE_CHECKING:
-    from perfmodel.validate.evaluate.baseline import Comparison
     from perfmodel.validate.evaluate.results import Errors
 
 
 TOLERANCE_FRAC = 0.05
-_TITLE = "Predicted against measured, errors in percent"
 _KERNELS = (
     "op;device;dtype;n:,d;mape_pct=MAPE:.1f;gmae_pct=GMAE:.1f;median_pct=median:.1f;"
     "bias_pct=bias:.1f;coverage_frac=coverage:.2f;width_frac=width:.2f"
@@ -58,7 +56,6 @@ _DESIGNS = (
     "pass=holds;evidence"
 )
 _CHANGES = "trace;kind;name;figure;baseline=baseline:.2f;present=now:.2f;status"
-_MAX_CHANGES = 30
 
 
 def _blocks(
@@ -107,20 +104,19 @@ def traces(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     evaluation = _evaluated(paths, max_memory, strict=strict)
-    target.write_result(evaluation, _blocks_of_traces, evaluation.warnings)
 
+    def blocks(found: Errors) -> Iterator[Block]:
+        facts = {each["trace"]: each for each in found["traces"]}
+        for at, trace in enumerate(dict.fromkeys(row["trace"] for row in found.rows)):
+            yield "\n" * (at > 0) + _facts(facts[trace])
+            rows = [
+                row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
+                for row in found.rows
+                if row["trace"] == trace
+            ]
+            yield Table("Errors, in % of what was measured", _TRACES, rows)
 
-def _blocks_of_traces(evaluation: Errors) -> Iterator[Block]:
-    """Per trace: what it is, and its errors."""
-    facts = {each["trace"]: each for each in evaluation["traces"]}
-    for at, trace in enumerate(dict.fromkeys(row["trace"] for row in evaluation.rows)):
-        yield "\n" * (at > 0) + _facts(facts[trace])
-        rows = [
-            row | {"kind": _KINDS.get(row["kind"], "held out"), "name": named(row["name"])}
-            for row in evaluation.rows
-            if row["trace"] == trace
-        ]
-        yield Table("Errors, in % of what was measured", _TRACES, rows)
+    target.write_result(evaluation, blocks, evaluation.warnings)
 
 
 def _evaluated(paths: list[str] | None, max_memory: float, **reading: Any) -> Errors:
@@ -137,7 +133,7 @@ def kernels(data: list[Path], timed_by: KernelOptions = PACKAGED, target: Output
 
     with working("evaluating"):
         evaluation = evaluate_kernels(data)
-    _write(target, evaluation, _TITLE, _KERNELS)
+    _write(target, evaluation, "Predicted against measured, errors in percent", _KERNELS)
 
 
 def collectives(
@@ -272,17 +268,12 @@ def check(
     held = held_by.compare(rows, evaluation, tolerance_frac=tolerance)
     if markdown:
         wrote(markdown, "Markdown, for a comment on the pull request", held_by.markdown(held))
-    blocks = partial(_blocks_of_check, baseline=baseline, written=update)
-    target.write_result(held, blocks, held.warnings)
+    blocks: list[Block] = [f"{baseline}: {f'written, {held.extent}' if update else held.verdict}"]
+    if held.failing:
+        blocks += [Table("Worse than the baseline", _CHANGES, held.failing, most=30)]
+    target.write_result(held, lambda _: blocks, held.warnings)
     if not held.passed:
         raise typer.Exit(FAILED)
-
-
-def _blocks_of_check(held: Comparison, *, baseline: Path, written: bool) -> Iterator[Block]:
-    """One sentence, and what got worse."""
-    yield f"{baseline}: {f'written, {held.extent}' if written else held.verdict}"
-    if held.failing:
-        yield Table("Worse than the baseline", _CHANGES, held.failing, most=_MAX_CHANGES)
 
 
 NOUNS = (collectives, traces, kernels, modules, steps, designs, lin)

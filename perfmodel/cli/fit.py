@@ -59,15 +59,9 @@ def overheads(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     check_target(output)
-    profile = _fitted(
-        "overheads",
-        traces,
-        output,
-        profiler_us_per_event=profiler_overhead,
-        hosts=host or (),
-        torch_versions=torch or (),
-        max_bytes=max_bytes(max_memory),
-    )
+    stated: dict[str, Any] = {"hosts": host or (), "torch_versions": torch or ()}
+    stated |= {"profiler_us_per_event": profiler_overhead, "max_bytes": max_bytes(max_memory)}
+    profile = _fitted("overheads", traces, output, **stated)
     wrote(output, "a profile; use it with --overheads")
     means = ", ".join(
         f"{named(kind)} {statistic.mean_us:.1f} us (n {statistic.count:,})"

@@ -77,10 +77,7 @@ def part_dict(part: Part) -> dict[str, Any]:
         "texts": texts_of(part),
         "text_sources": {key: part.sources[key] for key in texts_of(part) if key in part.sources},
         "parts": {key: part_dict(inner) for key, inner in parts_of(part).items()},
-        "figures": [
-            {"key": figure.key, "value": figure.value, "source": figure.source}
-            for figure in figures(part)
-        ],
+        "figures": [vars(figure) for figure in figures(part)],
     }
 
 

@@ -18,13 +18,11 @@ if TYPE_CHECKING:
 
 SCHEMA = "perfmodel.kernel/1"
 DECIMALS = 4
-NESTED = ("terms", "figures", "coefficients")
 _TEXTS = ("dtype", "direction", "timing", "framework")
 _KERNEL = (
     "hardware=device;bound_by=bound by;duration_us=kernel:us;low_us=low:us;high_us=high:us;"
     "utilisation_frac=of peak:share"
 )
-_BYTES_PER_MB, _FLOP_PER_GFLOP = 1e6, 1e9
 MAX_TIMES = 5
 """Terms of a duration that a line names."""
 
@@ -48,9 +46,10 @@ def kernel(
     rows = Rows.of([_row(op, settings or [])])
     answers = [_answer(rows, load(name)) for name in hardware]
     title = f"{rows.op[0]} {rows.dtype[0]} {rows.direction[0]}: {rows.dims_text()}"
+    nested = ("terms", "figures", "coefficients")
     target.write(
         lambda: {"schema": SCHEMA, "op": op, "results": answers},
-        lambda: [{k: v for k, v in each.items() if k not in NESTED} for each in answers],
+        lambda: [{k: v for k, v in each.items() if k not in nested} for each in answers],
         lambda: _blocks(title, answers),
     )
 
@@ -137,9 +136,9 @@ def _blocks(title: str, answers: list[dict[str, Any]]) -> Iterator[Block]:
     """One line per device, and below it which model says so; with `-v` from which terms."""
     yield title
     first = answers[0]
-    read, written = (first[key] / _BYTES_PER_MB for key in ("read_bytes", "written_bytes"))
-    flop = first["flop"] / _FLOP_PER_GFLOP
-    yield f"{flop:,.3f} GFLOP, reads {read:,.3f} MB, writes {written:,.3f} MB"
+    gflop, read_mb = first["flop"] / 1e9, first["read_bytes"] / 1e6
+    written_mb = first["written_bytes"] / 1e6
+    yield f"{gflop:,.3f} GFLOP, reads {read_mb:,.3f} MB, writes {written_mb:,.3f} MB"
     yield Table("Duration", _KERNEL, answers)
     for answer in answers:
         name = answer["hardware"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 import tomllib
 from collections.abc import Callable, Iterator
@@ -22,7 +21,6 @@ from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.cli.console import LINE
 from perfmodel.errors import UsageError
 
-_STEPS = re.compile(r"(-?\d+)?:(-?\d+)?")
 DEFAULT_MAX_GB = DEFAULT_MAX_BYTES / BYTES_PER_GB
 _NAMES = {
     "format": ("--format", "-f"),
@@ -36,8 +34,6 @@ _TRACES = ("trace", "traces", "a", "b")
 
 
 class Format(StrEnum):
-    """How an answer is written."""
-
     TABLE = "table"
     JSON = "json"
     CSV = "csv"
@@ -49,11 +45,9 @@ class Format(StrEnum):
 
 
 class _WithoutPydantic:
-    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words.
-
-    Typer builds a Pydantic converter for every option, given or not; to load Pydantic takes longer
-    than all else that a command does before its work.
-    """
+    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words. Typer
+    builds a Pydantic converter for every option, given or not; to load Pydantic takes longer than
+    all else that a command does before its work."""
 
     def get_params(self, context: Any) -> list[Any]:
         params: list[Any] = super().get_params(context)  # type: ignore[misc]
@@ -89,16 +83,11 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
 
 
 @cache
-def _texts() -> dict[str, Any]:
-    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
-
-
 def texts_of(*path: str) -> dict[str, Any]:
-    """The help and the options of a verb, or of a verb and its noun."""
-    found = _texts()
-    for word in path:
-        found = found[word]
-    return found
+    """The help and the options of a verb, or of a verb and its noun; without either, all."""
+    if path:
+        return texts_of(*path[:-1])[path[-1]]  # type: ignore[no-any-return]
+    return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
 
 
 def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
@@ -115,7 +104,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
                 yield _parameter(each.name, kind, each.default, own)
                 continue
             bundles[each.name] = kind
-            inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
+            inner, texts = get_type_hints(kind), texts_of().get(kind.__name__, {}) | own
             for field in fields(kind):
                 yield _parameter(field.name, inner[field.name], field.default, texts)
 
@@ -139,7 +128,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
 
 def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Parameter:
     """One option or argument from its text: `[metavar, help, {min, max, argument, name}]`."""
-    metavar, text, *rest = texts.get(name) or _texts()["shared"][name]
+    metavar, text, *rest = texts.get(name) or texts_of("shared")[name]
     more = rest[0] if rest else {}
     shared: dict[str, Any] = {"metavar": metavar or None, "help": text}
     shared |= {key: more[key] for key in ("min", "max") if key in more}
@@ -158,10 +147,8 @@ def option_name(name: str) -> str:
 
 
 def no_configuration(named: Any) -> Any:
-    """What a trace argument names, a text or several, as it is: all verbs' callback.
-
-    Raises `UsageError` for a model's configuration.
-    """
+    """What a trace argument names, a text or several, as it is: all verbs' callback. Raises
+    `UsageError` for a model's configuration."""
     for each in [named] if isinstance(named, str) else named or ():
         path = Path(each)
         is_there = path.exists()
@@ -201,14 +188,6 @@ class KernelOptions:
 
 
 PACKAGED = KernelOptions()
-
-
-def steps_slice(text: str) -> slice:
-    """The steps that `--steps` names. Raises `UsageError` for anything else."""
-    match = _STEPS.fullmatch(text)
-    if not match:
-        raise UsageError(f"--steps {text!r}: expected FROM:TO, such as 3:8, 2: or -1:")
-    return slice(*(int(bound) if bound else None for bound in match.groups()))
 
 
 def max_bytes(limit_gb: float) -> int:

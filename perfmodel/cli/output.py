@@ -66,9 +66,7 @@ R = TypeVar("R", bound=Result)
 @dataclass(frozen=True)
 class Output:
     """The form and the place that `--format` and `-o` ask for, which every verb takes with this.
-
-    Raises `PerfmodelError` when made, before any work, where a file cannot be written.
-    """
+    Raises `PerfmodelError` when made, before any work, where a file cannot be written."""
 
     format: Format | None = None
     output: Path | None = None
@@ -119,8 +117,8 @@ class Output:
                     console.show_cautions(cautions)
             console.show_warnings([line for line in warnings if line not in cautions], every=notes)
             self._put((console.text or "\n").encode(), hint)
-        elif self.form in _OF_ANSWER:
-            self._put((_OF_ANSWER[self.form](answer()) + "\n").encode(), hint)
+        elif self.form in (Format.JSON, Format.BRIEF, Format.GITHUB):
+            self._put((_document(answer(), self.form) + "\n").encode(), hint)
         else:
             self._put(_FORMS[self.form](rows()), hint)
             for line in dict.fromkeys([*cautions, *warnings]):
@@ -174,16 +172,6 @@ def csv_text(rows: Rows, *, inert: bool = True) -> str:
     return str(frame.assign(**cells).to_csv(index=False))
 
 
-def _reread(rows: Rows, *, inert: bool) -> pd.DataFrame:
-    """The frame of the CSV, each column of one type; of texts, only an empty cell is missing."""
-    import pandas as pd
-
-    text = _CONTROL.sub("?", csv_text(rows, inert=inert))
-    if not text.strip():
-        return pd.DataFrame()
-    return pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
-
-
 def _markdown(rows: Rows) -> bytes:
     def cell(text: str) -> str:
         return re.sub(r"([|<`*])", r"\\\1", " ".join(text.split()).replace("\\", "\\\\"))
@@ -195,9 +183,14 @@ def _markdown(rows: Rows) -> bytes:
 
 
 def _written(rows: Rows, writer: str, *, inert: bool, **options: Any) -> bytes:
-    """By a writer of frames, such as `to_parquet`."""
-    content = io.BytesIO()
-    getattr(_reread(rows, inert=inert), writer)(content, index=False, **options)
+    """By a writer of frames, such as `to_parquet`: that of the CSV, each column of one type."""
+    import pandas as pd
+
+    text, content = _CONTROL.sub("?", csv_text(rows, inert=inert)), io.BytesIO()
+    frame = pd.DataFrame()
+    if text.strip():  # of texts, only an empty cell is missing
+        frame = pd.read_csv(io.StringIO(text), keep_default_na=False, na_values=[""])
+    getattr(frame, writer)(content, index=False, **options)
     return content.getvalue()
 
 
@@ -209,38 +202,29 @@ _FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
 }
 
 
-def _json(answer: Mapping[str, Any]) -> str:
+def _document(answer: Mapping[str, Any], form: Format) -> str:
+    """The answer as JSON; of it in brief, which line would ask it anew, without how it answers."""
+    if form is not Format.JSON:
+        from perfmodel.reporting.brief import annotation, brief
+
+        line, words = LINE.get(), list[str]()
+        rest = iter(line.words)
+        for word in rest:
+            if word in ("--format", "--output", "-f", "-o"):
+                next(rest, None)
+            elif not _HOW.fullmatch(word):
+                words.append(word)
+        answer = brief(answer, line.given, shlex.join(words))
+        if form is Format.GITHUB:
+            return annotation(answer)
     return json.dumps(answer, allow_nan=False)  # NaN and infinities are errors, never written
-
-
-def _brief(answer: Mapping[str, Any], form: Format) -> str:
-    from perfmodel.reporting.brief import annotation, brief
-
-    line, words = LINE.get(), list[str]()
-    rest = iter(line.words)
-    for word in rest:
-        if word in ("--format", "--output", "-f", "-o"):
-            next(rest, None)
-        elif not _HOW.fullmatch(word):
-            words.append(word)
-    found = brief(answer, line.given, shlex.join(words))
-    return annotation(found) if form is Format.GITHUB else _json(found)
-
-
-_OF_ANSWER: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
-    Format.JSON: _json,
-    Format.BRIEF: partial(_brief, form=Format.BRIEF),
-    Format.GITHUB: partial(_brief, form=Format.GITHUB),
-}
 
 
 @contextmanager
 def working(what: str) -> Iterator[Begin]:
-    """A sign of life on standard error while work is done; nothing where it is no terminal.
-
-    Gives what long work calls: it shows what is being done by now, how much of all is done, and
-    how long the rest will take.
-    """
+    """A sign of life on standard error while work is done; nothing where it is no terminal. Gives
+    what long work calls: it shows what is being done by now, how much of all is done, and how long
+    the rest will take."""
     if not sys.stderr.isatty():
         yield silent
         return
@@ -300,15 +284,12 @@ def check_target(*paths: Path | None) -> None:
         if path is None or is_stdout(path):
             continue
         check_writable(path, None)
-        place = os.path.realpath(path)
-        if sum(place in _places(word) for word in LINE.get().words) > 1:
+        place, named = os.path.realpath(path), 0
+        for word in LINE.get().words:  # a file alone, -oFILE, --option=FILE, or FILE.py:CLASS
+            forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
+            named += place in [os.path.realpath(each) for each in forms if each]
+        if named > 1:
             raise UsageError(f"{path}: is the input, or two outputs; write elsewhere")
-
-
-def _places(word: str) -> list[str]:
-    """Files that a word may name: alone, as `--option=FILE`, `-oFILE`, or `FILE.py:CLASS`."""
-    forms = (word, word.removeprefix("-o"), word.partition("=")[2], word.rpartition(":")[0])
-    return [os.path.realpath(each) for each in forms if each]
 
 
 def check_figure(path: Path | None) -> None:

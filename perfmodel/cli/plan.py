@@ -21,17 +21,7 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import (
-    NAME,
-    SIZE,
-    TIME,
-    Block,
-    Column,
-    Table,
-    Verdict,
-    columns,
-    counted,
-)
+from perfmodel.reporting.tables import NAME, SIZE, Block, Column, Table, Verdict, columns, counted
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -145,13 +135,12 @@ def _ranks(ranks: list[int]) -> str:
     return ",".join(map(str, ranks))
 
 
-Records = Sequence[Mapping[str, Any]]
 MAX_ROWS = 20
 """Points of a sweep that are shown; up to so many, all."""
 J_PER_KWH = 3.6e6
 _ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
 _UNITS = {
-    "step_us": ("step", TIME, 1.0),
+    "step_us": ("step", tables.TIME, 1.0),
     "samples_per_s": ("samples/s", SIZE, 1.0),
     "cost_usd_per_million": ("USD per\n{}", SIZE, 1.0),
     "energy_j_per_sample": ("kWh per\n{}", SIZE, 1e6 / J_PER_KWH),
@@ -179,27 +168,20 @@ def sweep(
         moved = explore.sensitivity(wanted).astype(object)
         answer["sensitivity"] = moved.where(moved.notna(), None).to_dict("records")
     save_figure(figure, swept.plot)
-    target.write(
-        lambda: answer,
-        swept.to_frame,
-        lambda: _blocks_of_sweep(swept, answer),
-        swept.warnings,
-        hint="every point",
-    )
+
+    def blocks() -> Iterator[Block]:
+        yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
+        yield assumed("its best point", answer["assumed"])
+        if answer["pareto"]:
+            title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
+            yield Table(title, heads, records, most=MAX_ROWS)
+        if answer["sensitivity"]:
+            yield Table("Elasticities", _ELASTICITIES, answer["sensitivity"])
+
+    target.write(lambda: answer, swept.to_frame, blocks, swept.warnings, hint="every point")
 
 
-def _blocks_of_sweep(swept: Sweep, answer: Mapping[str, Any]) -> Iterator[Block]:
-    """What was swept, its front or its rows, and elasticities where they were wanted."""
-    yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
-    yield assumed("its best point", answer["assumed"])
-    if answer["pareto"]:
-        title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
-        yield Table(title, heads, records, most=MAX_ROWS)
-    if answer["sensitivity"]:
-        yield Table("Elasticities", _ELASTICITIES, answer["sensitivity"])
-
-
-def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Column]]:
+def _points(found: Sweep, front: Sequence[int]) -> tuple[str, list[dict[str, Any]], list[Column]]:
     """Every point where they are few, the best ones marked; of many the best ones alone."""
     several = len(found.objectives) > 1
     rows = [found.row(at) for at in range(len(found.frame))]
@@ -207,7 +189,10 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
     if len(rows) > MAX_ROWS:
         rows = [row for number in front for row in rows if row["point"] == number]
         title, is_marked = "Pareto front" if several else "Best point", False
-    heads = _axis_columns(rows[0], found.axes) + (columns("mark=:s") if is_marked else [])
+    forms = {name: NAME if isinstance(rows[0][name], str) else ",.6g" for name in found.axes}
+    ordered = sorted(found.axes, key=lambda name: forms[name] != NAME)  # texts first
+    heads = [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]
+    heads += columns("mark=:s") if is_marked else []
     records = [{**row, "mark": "*" if row["point"] in front else ""} for row in rows]
     for name in found.objectives:
         head, form, factor = _UNITS[name]
@@ -217,10 +202,3 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, Records, list[Colu
             record[name] = size and size * more
         heads.append(Column(name, head.format(many), form))
     return title, records, heads
-
-
-def _axis_columns(row: Mapping[str, Any], axes: Sequence[str]) -> list[Column]:
-    """Those of texts first; long names on several lines."""
-    forms = {name: NAME if isinstance(row[name], str) else ",.6g" for name in axes}
-    ordered = sorted(axes, key=lambda name: forms[name] != NAME)
-    return [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]

@@ -14,11 +14,7 @@ from typing import TYPE_CHECKING, Any
 from perfmodel.base.units import human_us
 from perfmodel.cli.console import LINE
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure
-from perfmodel.cli.prediction_options import (
-    DEFAULTS,
-    PredictionOptions,
-    refuse_conflicting,
-)
+from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, refuse_conflicting
 from perfmodel.errors import UsageError
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Record, Table, columns, counted, number_text
@@ -137,10 +133,8 @@ def _list(target: Output) -> None:
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:
-    """Write why `node` takes what it takes, on each hardware.
-
-    Raises `UsageError` where there is no such node.
-    """
+    """Write why `node` takes what it takes, on each hardware. Raises `UsageError` where there is no
+    such node."""
     answers = [result.explain(node).to_dict() for result in prediction.results]
     rows = [
         {

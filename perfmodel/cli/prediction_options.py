@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
@@ -9,13 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.cli.options import (
-    DEFAULT_MAX_GB,
-    KernelOptions,
-    max_bytes,
-    option_name,
-    steps_slice,
-)
+from perfmodel.cli.options import DEFAULT_MAX_GB, KernelOptions, max_bytes, option_name
 from perfmodel.cli.output import working
 from perfmodel.errors import UsageError
 
@@ -93,7 +88,13 @@ class PredictionOptions(KernelOptions):
     def _reading(self) -> dict[str, Any]:
         """What `read` is given. Raises `UsageError`."""
         limits = {"strict": self.strict, "max_bytes": max_bytes(self.max_memory)}
-        chosen = steps_slice(self.steps) if self.steps else None
+        chosen = None
+        if self.steps:
+            ends = re.fullmatch(r"(-?\d+)?:(-?\d+)?", self.steps)
+            if not ends:
+                expected = "expected FROM:TO, such as 3:8, 2: or -1:"
+                raise UsageError(f"--steps {self.steps!r}: {expected}")
+            chosen = slice(*(int(each) if each else None for each in ends.groups()))
         return limits | {"steps": chosen, "steps_by": self.steps_by or ""}
 
     def content(self, named: str | None) -> Trace | Traced:

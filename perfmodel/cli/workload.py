@@ -77,9 +77,7 @@ def _row(record: Mapping[str, Any]) -> dict[str, Any]:
 
 def _value(fact: Fact) -> str:
     """Of tables, of how many it is."""
-    is_count = fact.setting.startswith("tables.") and isinstance(fact.value, int)
-    return f"of {counted(fact.value, 'table')}" if is_count else _text(fact.value)
-
-
-def _text(value: Any) -> str:
+    value = fact.value
+    if fact.setting.startswith("tables.") and isinstance(value, int):
+        return f"of {counted(value, 'table')}"
     return f"{value:,}" if type(value) is int else str(value).lower()

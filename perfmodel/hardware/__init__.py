@@ -11,11 +11,9 @@ from typing import TYPE_CHECKING
 from perfmodel.base.registry import exports
 
 if TYPE_CHECKING:
-    from perfmodel.hardware.catalogue import Figure as Figure
     from perfmodel.hardware.catalogue import cluster as cluster
     from perfmodel.hardware.catalogue import device as device
     from perfmodel.hardware.catalogue import devices as devices
-    from perfmodel.hardware.catalogue import figures as figures
     from perfmodel.hardware.catalogue import find as find
     from perfmodel.hardware.catalogue import from_driver_name as from_driver_name
     from perfmodel.hardware.catalogue import host as host
@@ -36,6 +34,8 @@ if TYPE_CHECKING:
     from perfmodel.hardware.parts import Storage as Storage
     from perfmodel.hardware.parts import a_kind_of as a_kind_of
     from perfmodel.hardware.parts import kind_of as kind_of
+    from perfmodel.hardware.schema import Figure as Figure
+    from perfmodel.hardware.schema import figures as figures
     from perfmodel.hardware.settings import with_settings as with_settings
 
 __getattr__, __dir__, __all__ = exports(__name__)

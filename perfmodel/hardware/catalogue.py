@@ -16,28 +16,10 @@ from perfmodel.base.registry import Registry
 from perfmodel.base.schema import Table, read_toml
 from perfmodel.errors import HardwareError
 from perfmodel.hardware.parts import KINDS, Cluster, Device, Host, Node, Part, a_kind_of, kind_of
-from perfmodel.hardware.schema import (
-    MAX_BYTES,
-    MAX_NODES,
-    Lookup,
-    P,
-    build_part,
-    consistent,
-    expand,
-    fields_of,
-)
+from perfmodel.hardware.schema import MAX_NODES, Lookup, P, build_part, consistent, expand
 
 FOLDER = Path(__file__).parent / "catalogue"
-_MAX_EXTENDS = 10
-
-
-@dataclass(frozen=True)
-class Figure:
-    """One figure of a part, as `perfmodel hardware` shows it."""
-
-    key: str
-    value: float
-    source: str
+_MAX_EXTENDS, _MAX_BYTES = 10, 1_000_000
 
 
 def names(kind: str | None = None) -> list[str]:
@@ -136,21 +118,9 @@ def from_driver_name(name: str, memory_bytes: int | None = None) -> Device:
 def _devices_that_mention(words: list[str]) -> list[Device]:
     """The devices whose file holds every word: all that can go by a name of these words, since
     aliases are not inherited. Reading a text is cheap, building a device is not."""
-    texts = {
-        name: f"{name} {path.read_text('utf-8')}".lower()
-        for (kind, name), path in _files().items()
-        if kind == "device"
-    }
+    files = [(name, path) for (kind, name), path in _files().items() if kind == "device"]
+    texts = {name: f"{name} {path.read_text('utf-8')}".lower() for name, path in files}
     return [device(name) for name, text in texts.items() if all(word in text for word in words)]
-
-
-def figures(part: Part) -> list[Figure]:
-    """Every figure that `part` itself holds, with its source; parts within it are left out."""
-    return [
-        Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
-        for key, entry in fields_of(type(part)).items()
-        if entry.is_figure and getattr(part, key) is not None
-    ]
 
 
 def unknown_name_error(name: str) -> HardwareError:
@@ -220,11 +190,11 @@ def _expanded_table(
             raise HardwareError(
                 f"{name}: extends itself, or a chain of more than {_MAX_EXTENDS} parts"
             )
-        table = read_toml(path, MAX_BYTES, HardwareError)
+        table = read_toml(path, _MAX_BYTES, HardwareError)
     elif kind := _kind_of_name(name, kind_of(wanted) if wanted else None):
         path = _files()[kind, name]
         where, stem = f"catalogue {kind} {name}", name
-        table = {"kind": kind} | read_toml(path, MAX_BYTES, HardwareError)
+        table = {"kind": kind} | read_toml(path, _MAX_BYTES, HardwareError)
     else:
         raise unknown_name_error(name)
     within = (*within, str(path.resolve()))
@@ -249,9 +219,7 @@ _TOLERANCE_FRAC = 0.15
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
     """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
-
-    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
-    """
+    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`."""
     words = normalised_name(name)[:80].split()
     within = [each for each in known if words and all(word in each for word in words)]
     if within:
@@ -316,16 +284,14 @@ def cluster(given: str | Path | Part, nodes: int | None = None) -> Cluster:
     return Cluster(name=one.name, maker=one.maker, node=one, nodes=nodes or 1, sources=source)
 
 
-_OF_A_CHIP = ("target", "compute_capability", "sm_count")
-
-
 def original(device: Device) -> Device:
     """The catalogue's device that `device` was made from by changing figures; else itself, also
     where it is another chip by now."""
     if device.based_on is None:
         return device
     known = expect_kind(load(device.based_on, "device"), Device)
-    is_its_chip = all(getattr(known, name) == getattr(device, name) for name in _OF_A_CHIP)
+    chip = ("target", "compute_capability", "sm_count")
+    is_its_chip = all(getattr(known, name) == getattr(device, name) for name in chip)
     return known if is_its_chip and known != device else device
 
 

@@ -331,13 +331,11 @@ def parts_of(part: Part) -> dict[str, Part]:
 
 def texts_of(part: Part) -> dict[str, str | list[str]]:
     """What a part says in words, such as its driver's names, by key, but for its name."""
-    result: dict[str, str | list[str]] = {}
-    for key, value in _values(part).items():
-        if isinstance(value, str) and key != "name":
-            result[key] = value
-        elif isinstance(value, tuple):
-            result[key] = list(value)
-    return result
+    return {
+        key: list(value) if isinstance(value, tuple) else value
+        for key, value in _values(part).items()
+        if isinstance(value, str | tuple) and key != "name"
+    }
 
 
 def _values(part: Part) -> dict[str, object]:

@@ -3,8 +3,9 @@ parts to the figures that an answer follows from."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import MISSING, dataclass, fields
+from functools import cache
 from types import MappingProxyType, UnionType
 from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
@@ -16,12 +17,10 @@ from perfmodel.hardware.parts import KINDS, Cluster, Device, Node, Part, a_kind_
 P = TypeVar("P", bound=Part)
 MAX_NODES = 100_000
 LIMITS = {
-    "_gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "gb_per_s": Limits(1e-3, 1e6, "GB/s (10**9 bytes per second, one direction)"),
     "_tflop_per_s": Limits(1e-3, 1e6, "TFLOP/s (dense)"),
     "_bytes": Limits(1e5, 1e15, "bytes"),
     "sector_bytes": Limits(64, 1e6, "bytes"),
-    "line_bytes": Limits(16, 1e6, "bytes"),
     "_bytes_per_sm": Limits(1e3, 1e8, "bytes"),
     "_mhz": Limits(10, 1e5, "MHz"),
     "_w": Limits(1, 1e5, "watts"),
@@ -59,11 +58,6 @@ class Field:
         return self.type in (int, float)
 
     @property
-    def is_table(self) -> bool:
-        """Whether it is a table of tables of numbers."""
-        return get_origin(self.type) is Mapping
-
-    @property
     def has_source(self) -> bool:
         return self.is_figure or (self.type is str and self.name not in UNSOURCED_KEYS)
 
@@ -82,34 +76,26 @@ class Field:
         return describe(self.type, self.limits)
 
 
-def _fields(cls: type[Part]) -> dict[str, Field]:
-    hints = get_type_hints(cls)
-    result = {}
-    for entry in fields(cls):
+@cache
+def fields_of(kind: str) -> dict[str, Field]:
+    """The keys of a kind of part, but for `source`."""
+    hints, result = get_type_hints(KINDS[kind]), {}
+    for entry in fields(KINDS[kind]):
         if entry.name == "sources":
             continue
-        kind = hints[entry.name]
-        if isinstance(kind, UnionType):
-            kind = next(each for each in get_args(kind) if each is not type(None))
+        its = hints[entry.name]
+        if isinstance(its, UnionType):
+            its = next(each for each in get_args(its) if each is not type(None))
         required = entry.default is MISSING and entry.default_factory is MISSING
-        result[entry.name] = Field(entry.name, kind, required)
+        result[entry.name] = Field(entry.name, its, required)
     return result
 
 
-_FIELDS = {kind: _fields(cls) for kind, cls in KINDS.items()}
-
-
-def fields_of(cls: type[Part]) -> dict[str, Field]:
-    return _FIELDS[kind_of(cls)]
-
-
-def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
-    """The part that `table` describes; its own parts are already tables, never names.
-
-    `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
-    unknown or missing key, a wrong type, and a value that cannot exist.
-    """
-    known = fields_of(cls)
+def build_part(cls: type[P], table: dict[str, Any], where: str) -> P:
+    """The part that `table` describes; its own parts are already tables, never names. `where` is
+    the file, and the key within it for a part of a part. Raises `HardwareError` for an unknown or
+    missing key, a wrong type, and a value that cannot exist."""
+    known = fields_of(kind_of(cls))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for entry in known.values():
         if entry.required and entry.name not in table:
@@ -117,7 +103,20 @@ def build_part(cls: type[Part], table: dict[str, Any], where: str) -> Part:
                 f"{where}: {entry.name} is missing: expected {entry.expected}; "
                 f'or take it from another {kind_of(cls)} with extends = "NAME"'
             )
-    values = {k: _value(known[k], value, where) for k, value in table.items() if k in known}
+    values: dict[str, Any] = {}
+    for key, value in table.items():
+        if key == "source":
+            continue
+        entry, place = known[key], f"{where}: {key}"
+        if not entry.is_part:
+            value = convert(entry.type, value, place, HardwareError, entry.limits)
+            if get_origin(entry.type) is Mapping:  # of tables
+                value = MappingProxyType({k: MappingProxyType(each) for k, each in value.items()})
+        elif isinstance(value, dict):
+            value = build_part(entry.type, value, place)
+        else:
+            raise HardwareError(f"{place}: expected {entry.expected}, got {short(value)}")
+        values[key] = value
     if "source" in table:
         place, stated = f"{where}: source", [name for name in known if known[name].has_source]
         require_keys(table["source"], stated, place, HardwareError)
@@ -132,52 +131,37 @@ class InconsistentError(HardwareError):
 
 def consistent(part: P, where: str) -> P:
     """`part`; `InconsistentError` where its figures cannot be together."""
-    for expected, holds in _rules(part):
+    rules: dict[str, bool] = {}
+    it: Part = part
+    if isinstance(it, Device):
+        has_bus = it.target == "cpu" or it.pcie_gb_per_s is not None
+        rules = {
+            "l2_bytes to be smaller than hbm_bytes": it.l2_bytes < it.hbm_bytes,
+            "base_mhz to be at most boost_mhz": (it.base_mhz or 0) <= it.boost_mhz,
+            "pcie_gb_per_s: only a CPU has none": has_bus,
+        }
+    elif isinstance(it, Node):
+        has_drives = it.storage is not None or it.drives is None
+        rules = {
+            "nic and nics, or neither": (it.nic is None) == (it.nics is None),
+            "storage, of which drives is the number": has_drives,
+            "link_domain_gpus to be at least gpus": (it.link_domain_gpus or it.gpus) >= it.gpus,
+        }
+    for expected, holds in rules.items():
         if not holds:
             raise InconsistentError(f"{where}: expected {expected}")
     return part
 
 
-def _rules(it: Part) -> Iterator[tuple[str, bool]]:
-    """What must be, in words, and whether it is."""
-    if isinstance(it, Device):
-        yield "l2_bytes to be smaller than hbm_bytes", it.l2_bytes < it.hbm_bytes
-        yield "base_mhz to be at most boost_mhz", (it.base_mhz or 0) <= it.boost_mhz
-        has_bus = it.target == "cpu" or it.pcie_gb_per_s is not None
-        yield "pcie_gb_per_s: only a CPU has none", has_bus
-    elif isinstance(it, Node):
-        yield "nic and nics, or neither", (it.nic is None) == (it.nics is None)
-        has_drives = it.storage is not None or it.drives is None
-        yield "storage, of which drives is the number", has_drives
-        linked = it.link_domain_gpus or it.gpus
-        yield "link_domain_gpus to be at least gpus", linked >= it.gpus
-
-
-def _value(entry: Field, value: Any, where: str) -> Any:
-    if entry.is_part:
-        if not isinstance(value, dict):
-            raise HardwareError(
-                f"{where}: {entry.name}: expected {entry.expected}, got {short(value)}"
-            )
-        return build_part(entry.type, value, f"{where}: {entry.name}")
-    result = convert(entry.type, value, f"{where}: {entry.name}", HardwareError, entry.limits)
-    if not entry.is_table:
-        return result
-    return MappingProxyType({key: MappingProxyType(each) for key, each in result.items()})
-
-
 Lookup = Callable[[str, type[Part] | None], tuple[type[Part], Table]]
 """A name and the type wanted, to the type and the expanded table of the part it names."""
 
-MAX_BYTES = 1_000_000
 _NOT_INHERITED = ("name", "aliases")
 
 
 def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type[Part], Table]:
     """`table` with `extends`, `kind` and the names of other parts replaced by what they stand for.
-
-    `name` is the part's, unless the table has one. Raises `HardwareError`.
-    """
+    `name` is the part's, unless the table has one. Raises `HardwareError`."""
     table = dict(table)
     kind, parent = table.pop("kind", None), table.pop("extends", None)
     if kind is None and parent is None:
@@ -200,7 +184,7 @@ def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type
 
 def merge(cls: type[Part], base: Table, table: Table, where: str, lookup: Lookup) -> Table:
     """`base` with the keys of `table` over it, part by part; figures changed lose their source."""
-    known = fields_of(cls)
+    known = fields_of(kind_of(cls))
     merged = {key: value for key, value in base.items() if key not in _NOT_INHERITED}
     merged["source"] = dict(base.get("source", {}))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
@@ -244,6 +228,24 @@ def _named(
     return result, table
 
 
+@dataclass(frozen=True)
+class Figure:
+    """One figure of a part, as `perfmodel hardware` shows it."""
+
+    key: str
+    value: float
+    source: str
+
+
+def figures(part: Part) -> list[Figure]:
+    """Every figure that `part` itself holds, with its source; parts within it are left out."""
+    return [
+        Figure(key, getattr(part, key), part.sources.get(key, "not stated"))
+        for key, entry in fields_of(kind_of(part)).items()
+        if entry.is_figure and getattr(part, key) is not None
+    ]
+
+
 ASSUMED, RECALLED, SOURCED = "assumed", "recalled", "sourced"
 NAMING_FIELDS = ("name", "maker", "sources", "aliases", "based_on")
 """What names a part; no duration depends on it."""
@@ -258,9 +260,13 @@ class FigureRead:
     figure: str
     """`device.hbm_gb_per_s`."""
     value: float | str | None
-    unit: str
-    """`GB/s`, …; empty for texts."""
     source: str
+
+    @property
+    def unit(self) -> str:
+        """`GB/s`, …; empty for texts."""
+        name = self.figure.partition(".")[2]
+        return "" if isinstance(self.value, str) else unit_of(name) or "count"
 
     @property
     def grounds(self) -> str:
@@ -281,7 +287,7 @@ def figures_used(machine: Cluster, parts: Collection[str]) -> tuple[FigureRead, 
 
 
 def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]:
-    for name, entry in fields_of(KINDS[kind]).items():
+    for name, entry in fields_of(kind).items():
         value = getattr(part, name)
         if isinstance(value, Part):
             yield from _used(value, kind_of(value), parts)
@@ -292,30 +298,19 @@ def _used(part: Part, kind: str, parts: Collection[str]) -> Iterable[FigureRead]
 
 
 def figure_read(part: Part, kind: str, name: str) -> FigureRead:
-    entry, value = fields_of(KINDS[kind])[name], getattr(part, name)
-    unit = (unit_of(name) or "count") if entry.is_figure else ""
+    entry, value = fields_of(kind)[name], getattr(part, name)
+    value = value if entry.is_figure else str(value)
     source = part.sources.get(name, "not stated" if entry.has_source else "its name")
-    return FigureRead(
-        part.name, f"{kind}.{name}", value if entry.is_figure else str(value), unit, source
-    )
-
-
-def figures_of(kind: str) -> frozenset[str]:
-    """The keys of a kind of part that durations may depend on; parts within it have their own."""
-    return frozenset(
-        name
-        for name, entry in fields_of(KINDS[kind]).items()
-        if name not in NAMING_FIELDS and not entry.is_part
-    )
+    return FigureRead(part.name, f"{kind}.{name}", value, source)
 
 
 def figure_values(part: Part, kind: str = "cluster") -> dict[str, Any]:
-    """Every figure of a part and of those in it, by key."""
+    """What durations may depend on of a part and of those in it, by key."""
     result: dict[str, Any] = {}
-    for each in fields(part):
-        value = getattr(part, each.name)
+    for name, entry in fields_of(kind).items():
+        value = getattr(part, name)
         if isinstance(value, Part):
             result = figure_values(value, kind_of(value)) | result
-        elif each.name in figures_of(kind):
-            result[f"{kind}.{each.name}"] = value
+        elif name not in NAMING_FIELDS and not entry.is_part:
+            result[f"{kind}.{name}"] = value
     return result

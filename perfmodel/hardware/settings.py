@@ -17,8 +17,6 @@ from perfmodel.hardware.schema import P, build_part, fields_of, merge
 OPTION = "--set"
 GIVEN = f"given in {OPTION}"
 """How the source of a figure that was set begins."""
-_WITHIN = {"cluster": "node"}
-"""The part of a part whose own parts can be set as well."""
 
 
 def with_settings(part: P, settings: Sequence[str]) -> P:
@@ -36,7 +34,7 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
     changes["name"] = f"{part.name} ({', '.join(settings)})"
     try:
         table = merge(type(part), _table(part), changes, OPTION, lookup_from(Path()))
-        changed = build_part(type(part), table, OPTION)
+        return build_part(type(part), table, OPTION)
     except HardwareError:
         node = getattr(part, "node", part)
         keys = [(kind, key) for kind, key, _ in map(_parsed, settings)]
@@ -49,8 +47,6 @@ def with_settings(part: P, settings: Sequence[str]) -> P:
             f"{OPTION} {lacking[0]}: {part.name} has none: name one too, as in "
             f"{OPTION} {kind_of(node)}.{lacking[0]}=NAME"
         ) from None
-    assert isinstance(changed, type(part))
-    return changed
 
 
 def _changes(part: Part, settings: Sequence[str]) -> Table:
@@ -67,17 +63,15 @@ def _changes(part: Part, settings: Sequence[str]) -> Table:
     has_link = getattr(getattr(part, "node", part), "link", None) is not None
     if isinstance(device, dict) and "link_gb_per_s" in device and has_link:
         _changes_within(node, "link").setdefault("gb_per_s", device["link_gb_per_s"])
-    _let_follow(getattr(part, "node", part), changes if isinstance(part, Device) else device)
+    changed: Any = changes if isinstance(part, Device) else device
+    clock_mhz = changed.get("boost_mhz") if isinstance(changed, dict) else None
+    if isinstance(clock_mhz, (int, float)) and "extends" not in changed:
+        holder = getattr(part, "node", part)
+        was: Any = getattr(holder, "device", holder)
+        rates = following(was, clock_mhz / was.boost_mhz) if was.target != "cpu" else {}
+        for name, value in rates.items():  # which follow a GPU's clock unless they are set
+            changed.setdefault(name, value)
     return changes
-
-
-def _let_follow(part: Part, changes: Any) -> None:
-    """Rates of a GPU follow its clock, where they are not set themselves."""
-    device: Any = getattr(part, "device", part)
-    clock_mhz = changes.get("boost_mhz") if isinstance(changes, dict) else None
-    if isinstance(clock_mhz, (int, float)) and "extends" not in changes and device.target != "cpu":
-        for name, value in following(device, clock_mhz / device.boost_mhz).items():
-            changes.setdefault(name, value)
 
 
 def _changes_within(changes: Table, key: str) -> Table:
@@ -108,11 +102,10 @@ def _path_to(kind: str, part: Part, setting: str) -> list[str]:
     its = kind_of(part)
     if kind == its:
         return []
-    if kind in fields_of(type(part)):
+    if kind in fields_of(its):
         return [kind]
-    inner = _WITHIN.get(its)
-    if inner and kind in fields_of(KINDS[inner]):
-        return [inner, kind]
+    if its == "cluster" and kind in fields_of("node"):
+        return ["node", kind]
     raise HardwareError(f"{OPTION} {setting!r:.80}: {part.name} is a {its} and has no {kind}")
 
 
@@ -121,10 +114,8 @@ def _table(part: Part) -> Table:
     for entry in fields(part):
         value = getattr(part, entry.name)
         if entry.name != "sources" and value is not None:
-            is_list = isinstance(value, tuple)
-            table[entry.name] = (
-                _table(value) if isinstance(value, Part) else list(value) if is_list else value
-            )
+            plain = list(value) if isinstance(value, tuple) else value
+            table[entry.name] = _table(value) if isinstance(value, Part) else plain
     return table
 
 

@@ -55,7 +55,7 @@ def curves_figure(
             marker = "o" if len(rows) <= _MAX_MARKED else ""
             line: dict[str, Any] = {"color": colour, "marker": marker, "markersize": 4}
             axes.plot(across[rows], up[rows], label=each, **line)
-        style.write_numbers(axes, ",.12g", log=log)
+        style.write_numbers(axes, log)
         if "x" in log and len(own := np.unique(across)) <= _MAX_OWN_TICKS:
             axes.set_xticks(own)
             axes.set_xticks([], minor=True)
@@ -87,15 +87,8 @@ def pareto_figure(
     shown = known[:: max(1, len(known) // _CLOUD)]
     order = front[np.argsort(across[front], kind="stable")]
     with style.panels(6.0, 4.2) as (figure, (axes,)):
-        axes.scatter(
-            across[shown],
-            up[shown],
-            s=8,
-            color=style.FAINT,
-            alpha=0.5,
-            linewidth=0,
-            rasterized=True,
-        )
+        dots: dict[str, Any] = {"s": 8, "color": style.FAINT, "alpha": 0.5, "linewidth": 0}
+        axes.scatter(across[shown], up[shown], rasterized=True, **dots)
         if len(order):
             count = f"Pareto front ({len(order):,} of {len(known):,} points)"
             label = f"{count}: {same}" if same else count
@@ -110,7 +103,7 @@ def pareto_figure(
                 ha=side, fontsize=7, bbox={"facecolor": "white", "alpha": 0.8, "pad": 1},
             )  # fmt: skip
         axes.locator_params(axis="x", nbins=6)
-        style.write_numbers(axes, ",.12g")
+        style.write_numbers(axes)
         axes.set(xlabel=labels[0], ylabel=labels[1])
     return figure
 

@@ -121,16 +121,16 @@ def short_name(name: str) -> str:
         return name
     if name.startswith(("Memcpy", "Memset")):
         return name
-    bare = _outside_brackets(_RESULT.sub("", name)).strip()
-    part = _LAST_PART.search(bare)
+    part = _LAST_PART.search(_outside_brackets(name))
     return part.group() if part else name
 
 
 def _outside_brackets(text: str) -> str:
-    """The text up to its call arguments, without what stands in angle brackets."""
+    """The text up to its call arguments, without its result's type and what brackets hold."""
+    text = _RESULT.sub("", text)
     while (shorter := _INNERMOST.sub("", text)) != text:
         text = shorter
-    return _CALL.split(text.partition("<")[0], maxsplit=1)[0]
+    return _CALL.split(text.partition("<")[0], maxsplit=1)[0].strip()
 
 
 @lru_cache(maxsize=65_536)
@@ -151,7 +151,7 @@ def readable_name(name: str) -> str:
         inner = _INNER_GEMM.search(name)
         if inner:
             return inner[1]
-        outer = _LAST_TWO_PARTS.search(_outside_brackets(_RESULT.sub("", name)).strip())
+        outer = _LAST_TWO_PARTS.search(_outside_brackets(name))
         short = outer.group() if outer else short
         given = _FIRST_CLASS.search(name)
         if given:
@@ -201,10 +201,8 @@ def shortened_apart(texts: Sequence[str], width: int) -> list[str]:
 
 
 def _demangled(name: str, at: int) -> str:
-    """The last part of a nested name in the Itanium ABI, from position `at` on.
-
-    Where that says nothing, the last of its first template argument.
-    """
+    """The last part of a nested name in the Itanium ABI, from position `at` on. Where that says
+    nothing, the last of its first template argument."""
     part = ""
     while length := _LENGTH.match(name, at):
         begin = length.end()

@@ -68,8 +68,7 @@ _METADATA: dict[str, dict[str, Any]] = {
 def look() -> AbstractContextManager[None]:
     """A context in which matplotlib draws in this style; what was set before returns after it."""
     style = Path(__file__).with_name("perfmodel.mplstyle")
-    context: AbstractContextManager[None] = library("matplotlib").rc_context(fname=style)
-    return context
+    return library("matplotlib").rc_context(fname=style)  # type: ignore[no-any-return]
 
 
 def colours_of(names: Iterable[str]) -> dict[str, str]:
@@ -158,13 +157,6 @@ def _column(frame: Frame, name: str) -> Any:
     return frame[name]
 
 
-def time_unit(span_us: float) -> tuple[float, str]:
-    """(microseconds per unit, name) of the unit in which a span reads best on an axis."""
-    if span_us >= 10 * US_PER_S:
-        return US_PER_S, "s"
-    return (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")
-
-
 class Entry(NamedTuple):
     """One line of a legend; without a colour it is a heading."""
 
@@ -195,13 +187,13 @@ def draw_legend(axes: Axes, entries: list[Entry], *, with_path: bool = False) ->
 
 
 def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_frac: float) -> None:
-    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit.
-
-    Data stay in microseconds; the ticks stand at round numbers of the unit.
-    """
+    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit. Data
+    stay in microseconds; the ticks stand at round numbers of the unit."""
     from matplotlib.ticker import MaxNLocator
 
-    per_unit, unit = time_unit(span_us)
+    per_unit, unit = (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")
+    if span_us >= 10 * US_PER_S:
+        per_unit, unit = US_PER_S, "s"
     limit_us = (1 + room_frac) * span_us
     locator = MaxNLocator(nbins=most_ticks, steps=[1, 2, 2.5, 5, 10])
     values = np.asarray(locator.tick_values(0, span_us / per_unit), dtype=np.float64)
@@ -214,9 +206,9 @@ def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_fr
     axes.spines["left"].set_visible(False)
 
 
-def write_numbers(axes: Axes, form: str, log: str = "") -> None:
-    """Write the ticks of both axes as numbers of a format, without powers of ten; axes of `log` are
-    logarithmic, with ticks at 1, 2 and 5."""
+def write_numbers(axes: Axes, log: str = "") -> None:
+    """Write the ticks of both axes as numbers without powers of ten; axes of `log` are logarithmic,
+    with ticks at 1, 2 and 5."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullFormatter
 
     for letter in log:
@@ -225,4 +217,4 @@ def write_numbers(axes: Axes, form: str, log: str = "") -> None:
         axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
         axis.set_minor_formatter(NullFormatter())
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter(FuncFormatter(lambda value, _: format(value, form)))
+        axis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:,.12g}"))

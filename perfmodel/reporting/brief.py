@@ -40,10 +40,8 @@ def brief(
     answer: Mapping[str, Any], given: Mapping[str, Any] | None = None, command: str = ""
 ) -> dict[str, Any]:
     """`answer` (a verb's JSON) as `docs/schemas/brief.json` describes it, shorter than `MAX_BYTES`.
-
     `given` are the arguments of the verb and `command` its line without where and how it answers:
-    the next one follows from them.
-    """
+    the next one follows from them."""
     kind, (first, *others) = kinds()[answer["schema"]], records_of(answer)
     rows = [_told(each, kind) for each in (first, *others[: MAX_ROWS - 1])]
     causes = _causes({**answer, **first}, **kind["causes"]) if "causes" in kind else []
@@ -53,7 +51,7 @@ def brief(
         scope["cause"] = causes[0]["name"].partition(": ")[2]
     warnings = [each["what"] for each in answer.get("completeness", ())]
     warnings += [each for each in answer.get("warnings", ()) if each not in answer.get("notes", ())]
-    found = {
+    found: dict[str, Any] = {
         "schema": SCHEMA,
         "of": answer["schema"],
         "answer": rows,
@@ -62,22 +60,18 @@ def brief(
         "warnings": _short(warnings[:MAX_WARNINGS]),
         "next": _next(kind.get("next", ("{command}", "--format json")), scope),
     }
-    while len(json.dumps(found)) >= MAX_BYTES:
-        _cut(found)
+    while len(json.dumps(found)) >= MAX_BYTES:  # what is missed least goes first
+        if rows[1:]:
+            rows.pop()
+            found["left_out"] += 1
+            continue
+        best, said = rows[0], found["warnings"] or found["causes"]
+        largest = max(best, key=lambda key: len(json.dumps(best[key])), default="")
+        if said and len(json.dumps(best.get(largest))) <= _LONG:
+            said.pop()
+        else:
+            del best[largest]
     return found
-
-
-def _cut(found: dict[str, Any]) -> None:
-    """Leave out what is missed least: other records, a long value, then warnings and causes."""
-    (best, *others), said = found["answer"], found["warnings"] or found["causes"]
-    largest = max(best, key=lambda key: len(json.dumps(best[key])), default="")
-    if others:
-        found["answer"].pop()
-        found["left_out"] += 1
-    elif said and len(json.dumps(best.get(largest))) <= _LONG:
-        said.pop()
-    else:
-        del best[largest]
 
 
 def records_of(answer: Mapping[str, Any]) -> list[Mapping[str, Any]]:
@@ -233,10 +227,8 @@ def annotation(found: Mapping[str, Any]) -> str:
 
 
 def stored_answer(path: str | Path, max_bytes: int = DEFAULT_MAX_BYTES) -> dict[str, Any] | None:
-    """The answer at `path`; None where it is another file, or none.
-
-    Raises `UsageError` for an answer of another version, a brief one, and what is no JSON.
-    """
+    """The answer at `path`; None where it is another file, or none. Raises `UsageError` for an
+    answer of another version, a brief one, and what is no JSON."""
     path = Path(path)
     schema = schema_of(path)
     if schema is None:

@@ -58,15 +58,34 @@ class BreakdownPage:
 
     def ranks(self) -> Iterator[Block]:
         """The ranks in one table, who holds them up, and which steps medians leave out."""
-        found, steps = self.of, self.of.slowest.steps
-        yield _ranks(found)
-        yield tables.straggler_text(found.waiting.to_dict() if found.waiting else None)
-        yield tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps])
+        found, slowest, waiting = self.of, self.of.slowest, self.of.waiting
+        records = []
+        for rank in found.ranks:
+            summary, mark = rank.summary, " *" * (len(found.ranks) > 1 and rank is slowest)
+            cause = named(summary.main_cause) if summary.main_cause else None
+            record = asdict(summary) | rank.meets_us
+            records.append(record | {"rank": f"{summary.rank}{mark}", "cause": cause})
+        has_device = found.ranks[0].device != CPU
+        heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
+        why = "main idle cause" if has_device else "most of the path"
+        holds_up = waiting is not None and waiting.straggler == slowest.rank
+        marked = "the others wait for it" if holds_up else "the slowest"
+        marked = f"; * {marked}" if len(records) > 1 else ""
+        title = f"Ranks, mean of {tables.counted(found.ranks[0].summary.steps, 'step')}{marked}"
+        yield Table(title, f"{heads};waiting_us=waiting:us;cause={why}:name!", records)
+        yield tables.straggler_text(waiting.to_dict() if waiting else None)
+        steps = [(step.name, step.role, step.accounting.step_us) for step in slowest.steps]
+        yield tables.excluded_steps(steps)
 
     def causes(self, rank: RankBreakdown) -> Iterator[Block]:
         """Communication and memory of a rank; idle time and path by cause."""
-        yield from _summary_lines(rank)
-        step = tables.median_step(rank.steps)
+        from perfmodel.timeline.memory import shown_timelines
+
+        summary, step = rank.summary, tables.median_step(rank.steps)
+        if summary.hidden_comm_frac is not None:
+            hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
+            yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
+        yield from map(_memory, shown_timelines(rank.memory))
         where = self._where(rank) + (f", median step {step.name}" if rank.steps[1:] else "")
         for title, time_us, share in (
             ("GPU idle by cause", step.idle_by_cause, "of idle"),
@@ -80,14 +99,27 @@ class BreakdownPage:
         return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
 
     def details(self, rank: RankBreakdown) -> Iterator[Block]:
-        """The steps, rates and host overheads of a rank."""
+        """The steps of a rank, what operators with shapes reached, and host overheads."""
+        from perfmodel.prediction.breakdown.tables import rounded_records
+
         records = [
             asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
             for step in rank.steps
         ]
         heads = _STEPS if rank.device != CPU else _STEPS[:2]
         yield Table(f"Steps{self._where(rank)}", heads, records)
-        yield from self._rates(rank)
+        if rank.device != CPU:
+            rates, reached = rank.sums("rates"), rounded_records(rank.rows("rates", self.rows))
+            for row in reached:
+                row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
+                row["rate"] = row["tflop_per_s"] if row["flop"] else None
+            yield from _per_step("Rates by shape", _RATES, reached)
+            if reached:
+                peaks = f" Roofline of {rates.device}." if rates.device else ""
+                share = tables.percent(rates.named_frac, 1)
+                yield f"{share} of the kernel time has a rate.{peaks}"
+            if rates.note:
+                yield f"Rates by shape: {rates.note}"
         yield from _overheads(tables.median_step(rank.steps))
 
     def hotspots(self) -> Iterator[Table]:
@@ -105,24 +137,6 @@ class BreakdownPage:
         yield from _per_step("Annotated ranges", f"name=range;{device}{_HOST}", ranges)
         yield from _per_step("Modules", f"name=module;{of_modules}{_HOST}", tree(modules))
         yield from _per_step("Collectives (GB/s as nccl-tests)", _COLLECTIVES, collectives)
-
-    def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
-        """What operators with shapes reached, against what the device could."""
-        from perfmodel.prediction.breakdown.tables import rounded_records
-
-        rates = rank.sums("rates")
-        if rank.device == CPU:
-            return
-        records = rounded_records(rank.rows("rates", self.rows))
-        for row in records:
-            row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
-            row["rate"] = row["tflop_per_s"] if row["flop"] else None
-        yield from _per_step("Rates by shape", _RATES, records)
-        if records:
-            peaks = f" Roofline of {rates.device}." if rates.device else ""
-            yield f"{tables.percent(rates.named_frac, 1)} of the kernel time has a rate.{peaks}"
-        if rates.note:
-            yield f"Rates by shape: {rates.note}"
 
 
 def _per_step(title: str, heads: str, records: Sequence[Mapping[str, Any]]) -> Iterator[Table]:
@@ -168,26 +182,6 @@ def about(found: Breakdown) -> str:
     return f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}"
 
 
-def _ranks(breakdown: Breakdown) -> Table:
-    """One row per rank: means over the steady steps."""
-    has_device, waiting = breakdown.ranks[0].device != CPU, breakdown.waiting
-    cause = "main idle cause" if has_device else "most of the path"
-    heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
-    records = []
-    for rank in breakdown.ranks:
-        summary = rank.summary
-        is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
-        record = asdict(summary) | rank.meets_us
-        record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
-        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
-        records.append(record)
-    holds_up = waiting is not None and waiting.straggler == breakdown.slowest.rank
-    marked = "the others wait for it" if holds_up else "the slowest"
-    marked = f"; * {marked}" if len(records) > 1 else ""
-    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
-
-
 def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
     summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
@@ -198,17 +192,6 @@ def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
     text += tables.path_text(path_us, has_device=has_device)
     gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
     return f"{text}{next(gains, '')}."
-
-
-def _summary_lines(rank: RankBreakdown) -> Iterator[str]:
-    """A rank's communication and memory."""
-    from perfmodel.timeline.memory import shown_timelines
-
-    summary = rank.summary
-    if summary.hidden_comm_frac is not None:
-        hidden = f"{tables.percent(summary.hidden_comm_frac, 1)} of it hidden behind other work"
-        yield f"Communication: {human_us(summary.comm_us)} per step, {hidden} of the device"
-    yield from map(_memory, shown_timelines(rank.memory))
 
 
 def _memory(timeline: MemoryTimeline) -> str:

@@ -13,14 +13,7 @@ import pandas as pd
 from perfmodel.base.units import BYTES_PER_GB, human_us
 from perfmodel.errors import UsageError
 from perfmodel.prediction.breakdown.completeness import incomplete
-from perfmodel.reporting.sides import (
-    GROUPS,
-    MEMORY,
-    PIECE,
-    STEP,
-    RankSteps,
-    Side,
-)
+from perfmodel.reporting.sides import GROUPS, MEMORY, PIECE, STEP, RankSteps, Side
 from perfmodel.reporting.tables import one_line
 
 SCHEMA = "perfmodel.diff/2"
@@ -95,12 +88,10 @@ class Held:
 
     @property
     def size_texts(self) -> list[str]:
-        is_memory = self.figure == MEMORY
-        texts = [
-            None if us is None else f"{us / BYTES_PER_GB:,.2f} GB" if is_memory else human_us(us)
-            for us in (self.a, self.b)
-        ]
-        return [text or "-" for text in texts]
+        sizes = (self.a, self.b)
+        if self.figure == MEMORY:
+            return ["-" if size is None else f"{size / BYTES_PER_GB:,.2f} GB" for size in sizes]
+        return ["-" if us is None else human_us(us) for us in sizes]
 
     def to_dict(self) -> dict[str, Any]:
         answer = vars(self) | {"change_frac": self.change_frac, "outcome": self.outcome.value}
@@ -249,10 +240,7 @@ class Difference:
 
 def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:
     """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
-    which figures may grow.
-
-    Raises `UsageError` where they have not a figure that has a limit.
-    """
+    which figures may grow. Raises `UsageError` where they have not a figure that has a limit."""
     limits, pairs = limits or {}, _like_ranks(a, b)
     ranks = [(a.ranks[one], b.ranks[other]) for one, other in pairs]
     known = dict.fromkeys([*ranks[0][0].figures, *ranks[0][1].figures, MEMORY])

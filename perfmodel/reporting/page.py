@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 PATH_ROWS = 60
 """Pieces of the critical path that the table shows."""
-ASSETS = "assets"
 TITLES = {
     "measured": "Measured",
     "gains": "What would help",
@@ -53,7 +52,6 @@ TITLES = {
 }
 MAX_RANKS = 8
 """Ranks whose details the page shows, the slowest first."""
-ASSUMED = "hardware values that are guesses, or were not checked against their source:"
 _PATH = tables.columns("us=time:us;frac=share:share;count:count;kind;piece")
 
 
@@ -76,28 +74,22 @@ def page_html(
         "gains": "".join(_gains(prediction, helps, found)),
         "timeline": _asset("timeline.html")
         + data("timeline-data", _timeline(prediction, trace, found)),
-        "tables": "".join(sortable(each) for of in prediction.results for each in _tables(of)),
+        "tables": "".join(sortable(_pieces(each)) for each in prediction.results),
         "notes": "".join(_notes(prediction)),
     }
     if found is not None:
-        contents |= _measured(found) | {"notes": contents.pop("notes")}
+        page, slowest, notes = BreakdownPage(found, MAX_ROWS), found.slowest, contents.pop("notes")
+        contents["measured"] = _html([*page.ranks(), *page.causes(slowest)])
+        contents |= {"hotspots": _html(page.hotspots()), "details": ""}
+        for rank in sorted(found.ranks, key=lambda rank: rank is not slowest)[:MAX_RANKS]:
+            causes = () if rank is slowest else page.causes(rank)
+            contents["details"] += _html([*causes, *page.details(rank)])
+        contents["notes"] = notes
         if _is_replay(prediction):
-            headline = verdict(found.slowest, [each for listed, _ in helps for each in listed])
+            headline = verdict(slowest, [each for listed, _ in helps for each in listed])
             facts = [about(found), *incomplete(found.gaps)]
             contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(prediction.source["trace"]), headline, ", ".join(facts), contents)
-
-
-def _measured(found: Breakdown) -> dict[str, str]:
-    """Sections of what `perfmodel breakdown -v` prints; of other ranks than the slowest, causes
-    stand with their details."""
-    page, slowest = BreakdownPage(found, MAX_ROWS), found.slowest
-    details = ""
-    for rank in sorted(found.ranks, key=lambda rank: rank is not slowest)[:MAX_RANKS]:
-        causes = () if rank is slowest else page.causes(rank)
-        details += _html([*causes, *page.details(rank)])
-    measured_ = _html([*page.ranks(), *page.causes(slowest)])
-    return {"measured": measured_, "hotspots": _html(page.hotspots()), "details": details}
 
 
 def _html(blocks: Iterable[Block]) -> str:
@@ -114,9 +106,7 @@ def _html(blocks: Iterable[Block]) -> str:
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
     """The page of an answer that was stored as JSON under `name`: it in brief, and its tables.
-
-    Raises `UsageError` for a damaged one.
-    """
+    Raises `UsageError` for a damaged one."""
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
@@ -180,7 +170,7 @@ def _page(title: str, headline: str, about: str, contents: Mapping[str, str]) ->
 
 
 def _asset(name: str) -> str:
-    return files("perfmodel.reporting").joinpath(ASSETS, name).read_text("utf-8")
+    return files("perfmodel.reporting").joinpath("assets", name).read_text("utf-8")
 
 
 def _paragraph(text: str) -> str:
@@ -271,9 +261,8 @@ def _is_replay(prediction: Prediction) -> bool:
     return all(result.mode == REPLAY and not result.baseline for result in prediction.results)
 
 
-def _tables(result: Result) -> Iterator[Table]:
+def _pieces(result: Result) -> Table:
     """The critical path by piece."""
-    name = result.hardware
     pieces = defaultdict[tuple[str, str], list[float]](list)
     for each in result.critical_path:
         pieces[named(each.kind), each.name].append(each.duration_us)
@@ -282,15 +271,16 @@ def _tables(result: Result) -> Iterator[Table]:
         {"us": sum(us), "frac": sum(us) / whole_us, "count": len(us), "kind": kind, "piece": piece}
         for (kind, piece), us in sorted(pieces.items(), key=lambda item: -sum(item[1]))
     ]
-    caption = f"Critical path by piece, the first {min(len(records), PATH_ROWS)}, {name}"
-    yield Table(caption, _PATH, records[:PATH_ROWS])
+    shown = f"the first {min(len(records), PATH_ROWS)}, {result.hardware}"
+    return Table(f"Critical path by piece, {shown}", _PATH, records[:PATH_ROWS])
 
 
 def _notes(prediction: Prediction) -> Iterator[str]:
     yield _items(prediction.warnings or ["no warnings"])
     for result in prediction.results:
         if result.assumed:
-            yield _paragraph(f"{result.hardware}: {ASSUMED}")
+            what = "hardware values that are guesses, or were not checked against their source:"
+            yield _paragraph(f"{result.hardware}: {what}")
             yield _items(
                 f"{each.part}: {each.figure} = {each.value} {each.unit} ({each.source})"
                 for each in result.assumed

@@ -20,7 +20,6 @@ _DEVICE = (
     "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
 )
 _GAIN = "gain_us=gain:us;gain_frac=of step:share"
-_MEASURED = "measured_us=measured:us;error_pct=error %:+.2f"
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -129,8 +128,13 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
     if most := source.get("largest_batch"):
         filled = tables.percent(most["filled_frac"], 1)
         yield f"a batch of {most['batch']:,} fills {filled} of memory"
-    if answer["cost"]:
-        yield _cost_text(answer["cost"])
+    if cost := answer["cost"]:
+        kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
+        factor, many = tables.per_samples([usd or kwh])
+        money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
+        copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
+        rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
+        yield f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
     if answer["bound_by"] and answer["latency_us"] is not None:
         total = sum(answer["bound_by"].values())
         shares = ", ".join(
@@ -157,15 +161,6 @@ def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
         if "most_per_s" in row:
             limit = human_us(row["p99_limit_us"])
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
-
-
-def _cost_text(cost: Record) -> str:
-    kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
-    factor, many = tables.per_samples([usd or kwh])
-    money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
-    copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
-    rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
-    return f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
 
 
 def _near_best(answers: Sequence[Record]) -> str:
@@ -241,24 +236,21 @@ def _lines_of_steps(answer: Record) -> Iterator[str]:
     yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
 
 
-def _steps_table(answer: Record, rank: str = "") -> Table:
+def _steps_table(answer: Record, rank: str) -> Table:
     """The slowest rank's steps and what was measured or is without the what-if."""
     steps, step_us = answer["steps"], "predicted" if answer["gain_us"] is None else "what-if"
     records: list[Record] = []
     for step in steps:
-        record = {
-            **step,
-            **(step["left_out"] or {}),
-            "step": tables.step_name(step["name"], step["role"]),
-        }
+        name = tables.step_name(step["name"], step["role"])
+        record = {**step, **(step["left_out"] or {}), "step": name}
         if answer["mode"] == "model":  # of shapes: no step is one of the trace's
             record |= dict.fromkeys(("measured_host_frac", "baseline_us", "gain_us", "gain_frac"))
         elif any(each["left_out"] for each in steps):
             record["measured_host_frac"] = None
         records.append(record)
     heads = (
-        f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};{_MEASURED};"
-        "null_mean_us=others' mean:us;measured_host_frac=measured host:share"
+        f"step=;step_us={step_us}:us;baseline_us=without:us;{_GAIN};measured_us=measured:us;"
+        "error_pct=error %:+.2f;null_mean_us=others' mean:us;measured_host_frac=measured host:share"
     )
     return Table(f"Steps{rank}", heads, records)
 

@@ -18,6 +18,7 @@ from perfmodel.prediction.breakdown.completeness import Gap, completeness
 from perfmodel.prediction.result import summarise
 from perfmodel.prediction.types import DEVICE_FIGURES, SCHEMA, Prediction, Result
 from perfmodel.reporting.brief import sound, stored_answer
+from perfmodel.reporting.tables import Record
 from perfmodel.timeline.critical_path import DeviceWork, account
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.memory import memory_timelines, shown_timelines
@@ -36,9 +37,6 @@ DEVIATION = 1.4826
 """Median absolute deviations in a standard deviation of normal values."""
 Figures = Mapping[str, Mapping[str, float]]
 """Microseconds per step by group and name."""
-
-
-_Answer = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
@@ -81,16 +79,14 @@ class Side:
 
 
 def side_of(
-    source: str | Path | Trace | Prediction | _Answer,
+    source: str | Path | Trace | Prediction | Record,
     *,
     max_bytes: int = DEFAULT_MAX_BYTES,
     steps_by: str = "",
 ) -> Side:
     """A trace as it was measured, or the first result of a prediction, or what was stored of them:
-    an answer, or the path of its JSON.
-
-    Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
-    """
+    an answer, or the path of its JSON. Raises `TraceError` for what is none of them, `UsageError`
+    for an answer that cannot be read."""
     if isinstance(source, Prediction):
         return _side_of_answer(source.to_dict(), str(source.source["trace"]))
     if isinstance(source, Trace):
@@ -153,7 +149,7 @@ def _scatters(columns: Mapping[str, Sequence[float]]) -> dict[str, float]:
     return found
 
 
-def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
+def _side_of_answer(answer: Record, source: str) -> Side:
     """Raises `UsageError` for an answer without times of steps, and for a damaged one."""
     schema = answer["schema"]
     if schema not in _SIDES:
@@ -171,11 +167,11 @@ def _side_of_answer(answer: Mapping[str, Any], source: str) -> Side:
         )
 
 
-def _step_figures(holder: _Answer) -> dict[str, float]:
+def _step_figures(holder: Record) -> dict[str, float]:
     return {name: _number(holder, key) for name, key in STEP_KEYS.items()}
 
 
-def _figures_of_result(result: _Answer) -> dict[str, Mapping[str, float]]:
+def _figures_of_result(result: Record) -> dict[str, Mapping[str, float]]:
     path, pieces, families = (defaultdict[str, float](float) for _ in range(3))
     for piece in result["critical_path"]:
         for sums, name in ((path, "kind"), (pieces, "name")):
@@ -185,7 +181,7 @@ def _figures_of_result(result: _Answer) -> dict[str, Mapping[str, float]]:
     return {STEP: _step_figures(result), PATH: path, PIECE: pieces, FAMILY: families}
 
 
-def _predicted_side(answer: _Answer) -> Side:
+def _predicted_side(answer: Record) -> Side:
     result = answer["results"][0]
     figures = _figures_of_result(result)
     step = figures[STEP]
@@ -207,7 +203,7 @@ def _predicted_side(answer: _Answer) -> Side:
     return Side("", _text(result, "hardware"), slowest, ranks, figures_of, asked=asked)
 
 
-def _broken_down_side(answer: _Answer) -> Side:
+def _broken_down_side(answer: Record) -> Side:
     """A measured job from its breakdown: by rank its steady steps, and the median one's path."""
     ranks, paths = dict[int, RankSteps](), dict[int, Figures]()
     device = _text(answer["ranks"][0], "device")
@@ -224,21 +220,21 @@ def _broken_down_side(answer: _Answer) -> Side:
     return Side("", device, slowest, ranks, paths.__getitem__, is_trace=True)
 
 
-_SIDES: Mapping[str, Callable[[_Answer], Side]] = {
+_SIDES: Mapping[str, Callable[[Record], Side]] = {
     SCHEMA: _predicted_side,
     "perfmodel.breakdown/1": _broken_down_side,
 }
 """By schema, of which no constant is imported here: it would load what makes such an answer."""
 
 
-def _number(holder: _Answer, key: str) -> float:
+def _number(holder: Record, key: str) -> float:
     value = holder[key]
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not isfinite(value):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a number")
     return value
 
 
-def _text(holder: _Answer, key: str) -> str:
+def _text(holder: Record, key: str) -> str:
     if not isinstance(value := holder[key], str):
         raise ValueError(f"{key} is {str(value)[:40]!r}; expected a text")
     return value

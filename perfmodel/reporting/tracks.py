@@ -39,10 +39,8 @@ if TYPE_CHECKING:
 
 
 CRITICAL_PATH = "critical path"
-GPU_IDLE = "GPU idle"
 STEPS = "steps"
 _COLUMNS = ["track", "name", "kind", "cause", "start_ns", "end_ns", "detail", "node"]
-_SHOWN_WITHOUT_TIME = ("launch", "kernel", "copy", "collective")
 
 
 class Tracks(NamedTuple):
@@ -59,10 +57,8 @@ class Tracks(NamedTuple):
 
 def first_step(timeline: Timeline) -> tuple[float, float]:
     """When the first step of any rank starts (without steps: the first node), and how long before
-    it the first node does, in microseconds.
-
-    Raises `GraphError` naming the first node whose time is not a number.
-    """
+    it the first node does, in microseconds. Raises `GraphError` naming the first node whose time is
+    not a number."""
     finite = np.isfinite(timeline.start_us) & np.isfinite(timeline.end_us)
     if not finite.all():
         node = int(np.argmin(finite))
@@ -75,10 +71,8 @@ def first_step(timeline: Timeline) -> tuple[float, float]:
 
 def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> Tracks:
     """The tracks of a timeline: of each rank its steps, their critical paths on whatever ranks,
-    threads and streams, and the idle time of its device by cause.
-
-    `zero_us` is the zero of the file in the time of the timeline.
-    """
+    threads and streams, and the idle time of its device by cause. `zero_us` is the zero of the file
+    in the time of the timeline."""
     graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker(timeline)
     about = {"rank": marks.rank, "name": list(map(whole_text, marks.name)), "kind": "step"}
     times = {"start_us": timeline.end_us[marks.start], "end_us": timeline.end_us[marks.end]}
@@ -115,7 +109,7 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
             spans = zip(own.start_us.tolist(), own.end_us.tolist(), strict=True)
             gaps = (idle_pieces(idle_gaps(device, *span), walker) for span in spans)
             idle = piece_columns(timeline, chain.from_iterable(gaps))
-            add(rank, GPU_IDLE, _named(idle, by_cause=True))
+            add(rank, "GPU idle", _named(idle, by_cause=True))
     kept = [part[_COLUMNS] for part in parts] or [pd.DataFrame(columns=_COLUMNS)]
     numbers = dict.fromkeys(("track", "start_ns", "end_ns", "node"), np.int64)
     boxes = pd.concat(kept, ignore_index=True).astype(numbers)
@@ -125,7 +119,8 @@ def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> 
 def _shown_nodes(timeline: Timeline) -> pd.DataFrame:
     """Nodes and waits for other ranks as boxes; a transfer stands for its arrivals."""
     nodes, arrivals = node_frame(timeline), timeline.graph.arrivals
-    shown = (nodes.end_us > nodes.start_us) | nodes.kind.isin(_SHOWN_WITHOUT_TIME)
+    shown = nodes.kind.isin(("launch", "kernel", "copy", "collective"))  # also without any time
+    shown |= nodes.end_us > nodes.start_us
     if arrivals is not None:
         shown &= ~nodes.node.isin(arrivals[:, 1])
     return nodes[shown].assign(name=_with_gap(nodes[shown]), detail="")

@@ -15,9 +15,6 @@ if TYPE_CHECKING:
     from perfmodel.trace import Trace
 
 
-PAGES = (".html", ".htm")
-
-
 def report(source: Any, path: str | Path = "report.html", **options: Any) -> Path:
     """Write one page of a prediction, for any browser.
 
@@ -80,7 +77,7 @@ def page_of(
 
 def require_page(path: Path) -> None:
     """Raise `UsageError` for a name that is no page's."""
-    if path.suffix.lower() not in PAGES and not is_stdout(path):
+    if path.suffix.lower() not in (".html", ".htm") and not is_stdout(path):
         raise UsageError(f"{path}: a page is written as .html")
 
 
@@ -132,35 +129,21 @@ def export(source: str | Path | Trace | Prediction, path: str | Path) -> list[Pa
     """
     from perfmodel.prediction.request import sourced
     from perfmodel.prediction.run import predict
-    from perfmodel.prediction.types import Prediction
-
-    path = Path(path)
-    if not is_stdout(path):
-        check_writable(path, source if isinstance(source, (str, Path)) else None)
-    what = exported(path)
-    content: Any = source if isinstance(source, Prediction) else sourced(source)
-    if what == TIMELINE and not isinstance(content, Prediction):
-        content = predict(content)
-    found = _documents(what, content, path)
-    for each, document in found.items():
-        with atomic_write(each) as file:
-            file.write(document)
-    return list(found)
-
-
-def _documents(what: str, content: Any, path: Path) -> dict[Path, bytes]:
-    """What is written, by file: the timeline of a prediction (what was measured, where it was, what
-    is predicted, and of a what-if also without it), else of a trace; ranks of a linked trace have a
-    file each."""
-    from perfmodel.prediction.types import MODEL
+    from perfmodel.prediction.types import MODEL, Prediction
     from perfmodel.reporting.perfetto import chakra_linked, graphml, perfetto_json
     from perfmodel.timeline.graph import build_graph
     from perfmodel.timeline.graph.build import build_rank
     from perfmodel.timeline.schedule import measured
     from perfmodel.trace import Trace
 
+    path = Path(path)
+    if not is_stdout(path):
+        check_writable(path, source if isinstance(source, (str, Path)) else None)
+    what, found = exported(path), dict[Path, bytes]()
+    content: Any = source if isinstance(source, Prediction) else sourced(source)
     if what == TIMELINE:
-        result = content.results[0]
+        made = content if isinstance(content, Prediction) else predict(content)
+        result = made.results[0]
         before, shown = result.baseline, {}
         if result.mode != MODEL:
             shown["measured"] = measured((before or result).timeline.graph)
@@ -168,17 +151,19 @@ def _documents(what: str, content: Any, path: Path) -> dict[Path, bytes]:
             shown["predicted"] = result.timeline
         else:
             shown |= {"baseline": before.timeline, "what-if": result.timeline}
-        return {path: perfetto_json(shown)}
-    if not isinstance(content, Trace):
+        found[path] = perfetto_json(shown)
+    elif not isinstance(content, Trace):
         raise UsageError(f"a {what} is of a trace, not of a prediction or FILE.py:CLASS")
-    if what == GRAPH:
-        return {path: graphml(build_graph(content))}
-    if not content.ranks:
+    elif what == GRAPH:
+        found[path] = graphml(build_graph(content))
+    elif not content.ranks:
         raise UsageError(f"{content.source}: an execution trace alone has no times of kernels")
-    several = len(content.ranks) > 1
-    return {
-        path.with_suffix(f".{rank.rank}{path.suffix}") if several else path: (
-            chakra_linked(build_rank(rank, links), rank)
-        )
-        for rank, links in zip(content.ranks, content.links, strict=True)
-    }
+    else:
+        for rank, links in zip(content.ranks, content.links, strict=True):
+            several = content.ranks[1:]  # which have a file each
+            place = path.with_suffix(f".{rank.rank}{path.suffix}") if several else path
+            found[place] = chakra_linked(build_rank(rank, links), rank)
+    for each, document in found.items():
+        with atomic_write(each) as file:
+            file.write(document)
+    return list(found)

@@ -13,9 +13,9 @@ def said(*figures: FigureRead) -> str:
 
 
 def test_parts_are_named_where_several_have_the_figure() -> None:
-    gpu = FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a data sheet, recalled")
-    cpu = FigureRead("epyc-7742", "device.hbm_bytes", 9, "bytes", "assumed: eight modules")
-    cores = FigureRead("epyc-7742", "device.sm_count", 64, "", "a data sheet, recalled")
+    gpu = FigureRead("h100-sxm", "device.hbm_bytes", 8, "a data sheet, recalled")
+    cpu = FigureRead("epyc-7742", "device.hbm_bytes", 9, "assumed: eight modules")
+    cores = FigureRead("epyc-7742", "device.sm_count", 64, "a data sheet, recalled")
     assert said(gpu, cpu, cores) == (
         "node: 1 hardware value is a guess, 2 were not checked against their source (--sources)"
     )
@@ -29,4 +29,4 @@ def test_parts_are_named_where_several_have_the_figure() -> None:
 
 
 def test_figures_with_a_source_are_not_listed() -> None:
-    assert said(FigureRead("h100-sxm", "device.hbm_bytes", 8, "bytes", "a page")) == ""
+    assert said(FigureRead("h100-sxm", "device.hbm_bytes", 8, "a page")) == ""

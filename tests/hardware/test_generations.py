@@ -83,7 +83,7 @@ def test_figures_are_those_of_the_parts_and_single_ones() -> None:
     ],
 )
 def test_what_a_figure_rests_on(source: str, grounds: str) -> None:
-    assert FigureRead("x", "device.l2_bytes", 1.0, "bytes", source).grounds == grounds
+    assert FigureRead("x", "device.l2_bytes", 1.0, source).grounds == grounds
 
 
 def test_units_are_those_of_the_names() -> None:

@@ -45,8 +45,6 @@ class Training:
     description: dict[str, Any]
 
 
-Builder = Callable[[Backend, Options], Training]
-
-MODELS: Registry[Builder] = Registry(
+MODELS: Registry[Callable[[Backend, Options], Training]] = Registry(
     "model", "perfmodel.collect.models", "perfmodel.collect.models"
 )
