@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -178,7 +178,8 @@ class Samples:
         return columns
 
     def _where(self, keep: Mask | Ints) -> Samples:
-        columns: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        columns = {name: of for name, of in values.items() if isinstance(of, np.ndarray)}
         return replace(self, **{name: column[keep] for name, column in columns.items()})
 
 
