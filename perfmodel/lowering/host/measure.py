@@ -178,9 +178,12 @@ class Samples:
         return columns
 
     def _where(self, keep: Mask | Ints) -> Samples:
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        columns = {name: of for name, of in values.items() if isinstance(of, np.ndarray)}
-        return replace(self, **{name: column[keep] for name, column in columns.items()})
+        columns: dict[str, Any] = {}
+        for each in fields(self):
+            values = getattr(self, each.name)
+            if isinstance(values, np.ndarray):
+                columns[each.name] = values[keep]
+        return replace(self, **columns)
 
 
 LONG_COPY_US = 50.0
