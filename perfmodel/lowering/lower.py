@@ -4,7 +4,7 @@ and by the fallback where neither tells."""
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
 from typing import Any, TypeAlias
@@ -145,27 +145,34 @@ def lower(graph: OpGraph, target: Target, *, device: Device | None = None) -> Lo
     last, outermost = last_called(ops), outermost_of(ops)
     order = sorted(kept, key=lambda index: (last[index], -index))
     owner = [index for index in order for _ in kept[index]]
-    # PyTorch allows TF32 for convolutions and for products of recurrent layers (which come in it),
-    # for other products (since 1.12) only when told. A dtype that is not known counts as fp32.
-    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
-    changed = {CONVOLUTION, *([MATMUL] if graph.tf32 else [])} if has_tf32 else set()
-    pieces = []
-    for piece in (piece for index in order for piece in kept[index]):
-        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
-            piece = replace(piece, dtype=FP32)
-        if piece.dtype == FP32 and OPS[piece.op].family in changed:
-            piece = replace(piece, dtype=TF32)
-        pieces.append(piece)
+    pieces = [piece for index in order for piece in kept[index]]
     return Lowered(
         graph,
         target,
-        tuple(pieces),
+        tuple(in_units(pieces, device, bool(graph.tf32))),
         np.array(owner, np.int64),
         np.array([outermost[index] for index in owner], np.int64),
         np.array(answered[: len(ops)], np.int64),
         Counter(ops[index].name for index in order if kept[index][0].op == UNKNOWN),
         Counter(ops[index].name for index in undivided),
     )
+
+
+def in_units(pieces: Sequence[Piece], device: Device | None, tf32: bool) -> Iterator[Piece]:
+    """The pieces, fp32 products as TF32 where the device has it and it is allowed.
+
+    PyTorch allows it for convolutions and for products of recurrent layers (which come in TF32),
+    for other products (since 1.12) only when told, by `tf32`. A dtype that is not known
+    counts as fp32.
+    """
+    has_tf32 = device is not None and device.target == "cuda" and bool(device.tf32_tflop_per_s)
+    changed = {CONVOLUTION, *([MATMUL] if tf32 else [])} if has_tf32 else set()
+    for piece in pieces:
+        if not is_known(piece.dtype) or (piece.dtype == TF32 and not has_tf32):
+            piece = replace(piece, dtype=FP32)
+        if piece.dtype == FP32 and OPS[piece.op].family in changed:
+            piece = replace(piece, dtype=TF32)
+        yield piece
 
 
 _MAX_ANSWERS = 1 << 16
@@ -269,10 +276,10 @@ class _Rules:
             return self._answers[key]
         if len(self._answers) >= _MAX_ANSWERS:
             self._answers.clear()
-        is_left = self._target != CPU and not op.name.startswith(TIER)  # to the host
-        is_left &= op.attributes.get("device") == HOST or (self._stays and bool(lies_on_host(op)))
+        is_hosts = op.attributes.get("device") == HOST or (self._stays and lies_on_host(op))
+        launches = self._target == CPU or op.name.startswith(TIER) or not is_hosts
         pieces: Pieces | None = ()
-        if not is_left or rule is fallback:
+        if launches or rule is fallback:
             inputs, outputs = (
                 with_tensors(given, lambda each: replace(each, tensor_id=-1, storage_id=-1))
                 for given in (op.inputs, op.outputs)

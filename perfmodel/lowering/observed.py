@@ -168,6 +168,11 @@ def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
         replace(one, attributes={**one.attributes, STREAM: name}) if name else one
         for one, name in zip(graph.ops, own, strict=True)
     )
+    return replace(graph, ops=ops, waits=_waits(rank, links, op))
+
+
+def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
+    """`[E, 2]`: op whose work was waited for, op whose work waited."""
     measured = build_rank(rank, links)
     edges = measured.edges_
     crossing = np.flatnonzero(np.isin(edges.kind, WAITS))
@@ -176,7 +181,7 @@ def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
     rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]
     pairs = op_of_row[rows]
     known = (pairs != NO_OP).all(axis=1) & (pairs[:, 0] != pairs[:, 1])
-    return replace(graph, ops=ops, waits=np.stack(distinct_pairs(*pairs[known].T), axis=1))
+    return np.stack(distinct_pairs(*pairs[known].T), axis=1)
 
 
 _LAUNCHES_NOTHING = (NodeKind.HOST, NodeKind.WAIT)

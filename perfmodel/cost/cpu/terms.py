@@ -237,7 +237,7 @@ def collective_terms(call: Call) -> Mapping[str, Floats]:
     held = coefficients("cpu.collective").copies * dims["size_bytes"]
     memory_us = call.moving_us(call.work.written_bytes, held, call.all_cores)
     return {
-        "ranks": (dims["ranks"] - 1) * values["rank_us"],
+        "ranks": np.maximum(dims["ranks"] - 1, 0) * values["rank_us"],
         "memory": values["copies_ratio"] * memory_us,
     }
 

@@ -152,18 +152,22 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     more_waves = np.where(early, 0.0, np.maximum(use.bags / at_once - 1.0, 0.0))
     ahead = np.where(group.item_bytes < 2.0, _C.rows_ahead, 1.0)
     terms = _rows_us(missed_bytes + others, _C.lookup_frac, looked_up + others, early, device)
-    # Instructions that turn rows of elements of one byte or less into fp32 sums.
-    of_pass = np.where(group.item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
-    in_fp32 = use.row_bytes / (rates.LANES["cuda"] * _FP32_BYTES)
-    passes = np.exp2(np.ceil(np.log2(np.maximum(in_fp32, 1.0))))
-    each = np.where(group.item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
-    issued = _C.issued_frac * rates.issued_per_us(device)
     return {
         **terms,
         "latency": in_turn_us / ahead + _C.bag_us * more_waves,
-        "dequantise": use.lookups * each * rates.LANES["cuda"] / issued,
+        "dequantise": _dequantise_us(group.item_bytes, use, device),
         "start": np.where(early, _KERNEL.start_us, _C.start_us),
     }
+
+
+def _dequantise_us(item_bytes: Floats, use: RowUse, device: Device) -> Floats:
+    """Time to issue what turns rows of elements of one byte or less into fp32 sums."""
+    of_pass = np.where(item_bytes < 1.0, _C.nibble_instructions, _C.byte_instructions)
+    in_fp32 = use.row_bytes / (rates.LANES["cuda"] * _FP32_BYTES)
+    passes = np.exp2(np.ceil(np.log2(np.maximum(in_fp32, 1.0))))
+    each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
+    issued = _C.issued_frac * rates.issued_per_us(device)
+    return np.asarray(use.lookups * each * rates.LANES["cuda"] / issued)
 
 
 def _own_kernel_us(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:

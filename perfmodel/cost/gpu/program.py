@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -38,6 +39,19 @@ _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
 _S, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
 
 
+class Launch(NamedTuple):
+    """How a kernel reduces, one entry per row of a table."""
+
+    values: Floats
+    """That a thread adds up, one after another."""
+    turns: Floats
+    """Blocks over those that the device holds at once."""
+    parts: Floats
+    """Blocks that share an output."""
+    adders: Floats
+    """Threads of the last of them, which add what the others left."""
+
+
 def resident_blocks(threads: Floats | float, device: Device) -> Floats:
     """Blocks of `threads` that the device holds at once."""
     per_sm = (device.max_threads_per_sm or _S.usual_threads_per_sm) // np.asarray(threads)
@@ -50,15 +64,9 @@ def resident_warps(device: Device) -> float:
     return float(device.sm_count * threads / rates.LANES[device.target])
 
 
-def launch(
-    length: Floats, outputs: Floats, device: Device, *, by_columns: bool
-) -> tuple[Floats, Floats, Floats, Floats]:
+def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool) -> Launch:
     """How `length` values for each of `outputs` are reduced; `by_columns`: outputs lie side by
-    side, and not the values of one.
-
-    Returns the values that a thread adds up one after another, turns (blocks over those that the
-    device holds at once), blocks that share an output, and threads of the last of them, which add
-    what the others left."""
+    side, and not the values of one."""
     vector, each, across, down = np.ones(len(length)), length, length, outputs
     if by_columns:
         halves = np.where(outputs % 2.0 == 0.0, 2.0, 1.0)
@@ -80,7 +88,7 @@ def launch(
     parts = np.maximum(np.minimum(np.ceil(resident / grid), least), fewest)
     parts = np.where(is_split & (each >= _R.most_values) & (grid <= resident), parts, 1.0)
     adders = height if by_columns else width * height
-    return each / parts, grid * parts / resident, parts, adders
+    return Launch(each / parts, grid * parts / resident, parts, adders)
 
 
 def load_us(group: Group, device: Device) -> Floats:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -178,8 +178,12 @@ class Samples:
         return columns
 
     def _where(self, keep: Mask | Ints) -> Samples:
-        columns: dict[str, Any] = {k: v for k, v in vars(self).items() if isinstance(v, np.ndarray)}
-        return replace(self, **{name: column[keep] for name, column in columns.items()})
+        columns: dict[str, Any] = {}
+        for each in fields(self):
+            values = getattr(self, each.name)
+            if isinstance(values, np.ndarray):
+                columns[each.name] = values[keep]
+        return replace(self, **columns)
 
 
 LONG_COPY_US = 50.0

@@ -159,6 +159,6 @@ def rows_of(pieces: Sequence[Piece]) -> Rows:
     for (op, direction), index in rows.grouped(lambda kind: (kind.op, kind.direction)):
         dims, item = rows.dims_of(op, index), rows.item_bytes[index]
         written[index] = OPS[op].of(direction).written_bytes(dims, item)
-        first[index[0]] = 1.0
+        first[index[0]] = 1.0  # the others of its kind follow it
     told = {STEP_BYTES: np.full(len(rows), written.sum()), FIRST_FRAC: first}
     return replace(rows, dims={**rows.dims, **told})

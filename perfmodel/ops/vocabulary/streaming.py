@@ -247,8 +247,8 @@ op("bucketize", SORT, "rows cols boundaries", **streaming(ROWS_COLS, flop="log2(
 
 COLLECTIVE = "collective"
 # The share of `size_bytes` that concerns other ranks, and how often it is sent and received (or all
-# of it once), with the additions per byte.
-_OTHERS = "((ranks - 1)/ranks)"
+# of it once), with the additions per byte; 0 ranks count as one alone.
+_OTHERS = "(maximum(ranks - 1, 0)/maximum(ranks, 1))"
 _WORK = {
     "all_reduce": (f"2*{_OTHERS}", 0.25),
     "all_gather all_to_all": (_OTHERS, 0.0),

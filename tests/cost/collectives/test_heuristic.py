@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from perfmodel.cost.collectives.learned import collective_durations, explain_collectives
+from perfmodel.cost.durations import durations_of
 from perfmodel.errors import ModelError
-from perfmodel.hardware import cluster, node
+from perfmodel.hardware import cluster, load, node
 from perfmodel.ops.rows import Rows
 
 OPS = (
@@ -59,6 +60,12 @@ def test_one_rank_has_its_result_already(op: str, is_free: bool) -> None:
     found, (why,) = collective_durations(asked, there), explain_collectives(asked, there)
     times = (found.duration_us[0], found.low_us[0], found.high_us[0], why.duration_us)
     assert all((us < 1e-9) == is_free for us in times)
+
+
+@pytest.mark.parametrize("machine", ["hgx-h100", "generic-cpu"])
+def test_no_ranks_count_as_one(machine: str) -> None:
+    found = [durations_of(rows("all_reduce", SIZES, n, 1), load(machine)) for n in (0, 1)]
+    assert found[0].duration_us.tolist() == found[1].duration_us.tolist()
 
 
 @pytest.mark.parametrize("machine", ["hgx-h100", "t4"])

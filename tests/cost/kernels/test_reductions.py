@@ -40,8 +40,8 @@ def test_threads_share_values_as_pytorch_has_them(
 ) -> None:
     one = np.ones(1)
     found = launch(length * one, outputs * one, H200, by_columns=by_columns)
-    assert (found[0], *found[2:]) == (values, parts, adders)
-    assert found[1] == pytest.approx(blocks / (SMS * 2048 / threads))
+    assert (found.values, found.parts, found.adders) == (values, parts, adders)
+    assert found.turns == pytest.approx(blocks / (SMS * 2048 / threads))
 
 
 def timed_us(op: str, rows: float, cols: float, **told: str | float) -> float:
