@@ -10,7 +10,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats
 from perfmodel.designs import DESIGNS, deployment_of
-from perfmodel.designs.composed import PLUS, composed
+from perfmodel.designs.composed import PLUS, Composed, composed
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.explore.axes import (
     HARDWARE,
@@ -216,13 +216,25 @@ class WorkloadFigures:
 
     def _predicted(self, values: Mapping[str, Any]) -> tuple[Result, Cluster, int]:
         """The step of a point, the machine that it runs on, and its batch."""
+        workload = self.workload or self.read(values[NAME])
         changes = {
             axis.removeprefix(OF_WORKLOAD).replace(DOT, "__"): value
             for axis, value in values.items()
             if axis.startswith(OF_WORKLOAD)
         }
-        workload = (self.workload or self.read(values[NAME])).with_(**changes)
-        text = values.get(DESIGN, self.spec.design)  # None where the sweep is not of designs
+        workload, design = workload.with_(**changes), self._designed(values)
+        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
+        machine, train = self.machines.at(values), self.spec.training
+        if design is None:
+            own = predict(workload, hardware=[machine], batch=batch, train=train)
+            return own.results[0], machine, batch
+        start = deployment_of(workload, machine, batch, train=train)
+        deployed, result = fastest(design, start)
+        return result.results[0], deployed.machine, deployed.batch
+
+    def _designed(self, values: Mapping[str, Any]) -> Composed | None:
+        """The design of a point; None where the sweep is not of designs."""
+        text = values.get(DESIGN, self.spec.design)
         if text is not None and not isinstance(text, str):
             raise UsageError(f"axis {DESIGN}: expected names of designs, got {text!r}")
         names = [] if text is None else [name.strip() for name in text.split(PLUS)]
@@ -237,15 +249,7 @@ class WorkloadFigures:
                 )
             for name in names if first == DESIGN else [first]:
                 settings.setdefault(name, {})[key] = value
-        design = None if text is None else composed(text, settings)
-        batch = whole_number(BATCH, values.get(BATCH, workload.batch))
-        machine, train = self.machines.at(values), self.spec.training
-        if design is None:
-            own = predict(workload, hardware=[machine], batch=batch, train=train)
-            return own.results[0], machine, batch
-        start = deployment_of(workload, machine, batch, train=train)
-        deployed, result = fastest(design, start)
-        return result.results[0], deployed.machine, deployed.batch
+        return None if text is None else composed(text, settings)
 
 
 Evaluate: TypeAlias = TraceFigures | WorkloadFigures

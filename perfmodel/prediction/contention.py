@@ -109,16 +109,16 @@ def lost_us(timeline: Timeline, load: Load, nodes: slice = slice(None)) -> Float
         asked, losing = others[is_asked[others]], collectives[is_asked[collectives]]
         stretches = _constant_loads(timeline, load, collectives)
         for part in _parts(stretches.shape[1], len(others)):
-            begun, over, sm, hbm, delay, wire = stretches[:, part, None]
-            overlap = _overlap_us(timeline, asked, begun, over)
+            start_us, end_us, sm_frac, hbm_frac, delay_us, wire_frac = stretches[:, part, None]
+            overlap = _overlap_us(timeline, asked, start_us, end_us)
             slower = np.maximum(
-                load.sm_used_frac[asked] / (1 - sm), load.hbm_used_frac[asked] + hbm
+                load.sm_used_frac[asked] / (1 - sm_frac), load.hbm_used_frac[asked] + hbm_frac
             )
-            stalled = delay * (load.reads[asked] / duration[asked])
+            stalled = delay_us * (load.reads[asked] / duration[asked])
             lost = overlap * (_lost_frac(slower) + np.minimum(stalled, 1.0))
             result[asked] += lost.sum(axis=0)
-            overlap = _overlap_us(timeline, losing, begun, over)
-            result[losing] += (overlap * _lost_frac(wire)).sum(axis=0)
+            overlap = _overlap_us(timeline, losing, start_us, end_us)
+            result[losing] += (overlap * _lost_frac(wire_frac)).sum(axis=0)
         for part in _parts(len(losing), len(others)):
             some = losing[part]
             ends = timeline.start_us[some][:, None], timeline.end_us[some][:, None]

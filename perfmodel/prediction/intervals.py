@@ -82,10 +82,8 @@ def model_draws(step: Result, errors: ScheduledSteps, host_spread: tuple[float, 
     middle = np.maximum(durations.duration_us, _MIN_US)
     low = np.append(np.clip(durations.low_us / middle, _MIN_US, 1.0), host_spread[0])
     high = np.append(np.maximum(durations.high_us / middle, 1.0), host_spread[1])
-    names = [*errors.families, HOST]
-    kinds, piece = list(dict.fromkeys(names)), np.append(errors.piece, NONE)
-    kind = np.array([kinds.index(name) for name in names])[piece]
-    return _drawn_us(step, kinds, kind, low[piece], high[piece])
+    factors = _factors([*errors.families, HOST], low, high)
+    return _drawn_us(step, factors, np.append(errors.piece, NONE))
 
 
 def transfer_draws(step: Result, graph: ExecutionGraph) -> Floats:
@@ -98,32 +96,32 @@ def transfer_draws(step: Result, graph: ExecutionGraph) -> Floats:
     labels = [graph.labels[node] for node in device.tolist()]
     kind[device] = [kinds.index(name) for name in classes_of_kernels(labels)]
     kind[on_host(graph).nonzero()] = kinds.index(HOST)
-    high = np.array(list(spread.values()))[kind]
-    return _drawn_us(step, kinds, kind, 1 / high, high)
+    high = np.array(list(spread.values()))
+    return _drawn_us(step, _factors(kinds, 1 / high, high), kind)
 
 
-def _drawn_us(step: Result, kinds: list[str], kind: Ints, low: Floats, high: Floats) -> Floats:
-    """The critical path with each of its nodes by the factors that its kind draws between `low` and
-    `high` (columns per node; the last is of what is none), in proportion to the step; where the
-    host's threads, one after the other, or a stream then have more to do in the step, as long as
-    that."""
-    # Normal errors, one in each of equal shares of the distribution (-1 and 1 bound 90 %), of each
-    # kind in an order of its own that is the same in every process.
+def _factors(kinds: list[str], low: Floats, high: Floats) -> Floats:
+    """`[kinds, DRAWS]`: factors of times, 90 % of each row between its `low` and `high`. Normal
+    errors, one in each of equal shares of the distribution, of rows of one kind in the same order,
+    of others in another, which is the same in every process."""
     shares = (np.arange(DRAWS) + 0.5) / DRAWS
     errors = np.array([_NORMAL.inv_cdf(share) for share in shares.tolist()]) / _Z_OF_BOUND
-    orders = [np.random.default_rng(zlib.crc32(name.encode())) for name in kinds]
-    draws = np.stack([errors[order.permutation(DRAWS)] for order in orders])
+    orders = {kind: np.random.default_rng(zlib.crc32(kind.encode())) for kind in {*kinds}}
+    draws = {kind: errors[order.permutation(DRAWS)] for kind, order in orders.items()}
+    z = np.stack([draws[kind] for kind in kinds])
+    factors: Floats = np.where(z < 0, low[:, None] ** -z, high[:, None] ** z)
+    return factors
 
-    def factors(nodes: Ints) -> Floats:
-        z = draws[kind[nodes]]
-        factor: Floats = np.where(z < 0, low[nodes][:, None] ** -z, high[nodes][:, None] ** z)
-        return factor
 
+def _drawn_us(step: Result, factors: Floats, row: Ints) -> Floats:
+    """The critical path with each of its nodes by the `factors` of its `row` (the last is that of
+    what is no node), in proportion to the step; where the host's threads, one after the other, or a
+    stream then have more to do in the step, as long as that."""
     path = [(each.node, each.duration_us) for each in step.critical_path]
     if not path or not step.step_us:
         return np.full(DRAWS, step.step_us)
     node, us = np.array(path).T
-    drawn_us: Floats = us @ factors(node.astype(np.int64)) * (step.step_us / us.sum())
+    drawn_us: Floats = us @ factors[row[node.astype(np.int64)]] * (step.step_us / us.sum())
     timeline, nodes = step.timeline, step.timeline.graph.nodes_
     begun_us, over_us = step_bounds(timeline, step.median_mark)
     inside = (timeline.start_us >= begun_us) & (timeline.start_us < over_us)
@@ -133,7 +131,7 @@ def _drawn_us(step: Result, kinds: list[str], kind: Ints, low: Floats, high: Flo
         own = rows[resource == each]
         own_us = (timeline.end_us - timeline.start_us)[own]
         most = min(step.step_us / max(own_us.sum(), _MIN_US), 1.0)  # threads may run side by side
-        drawn_us = np.maximum(drawn_us, own_us @ factors(own) * most)
+        drawn_us = np.maximum(drawn_us, own_us @ factors[row[own]] * most)
     return drawn_us
 
 

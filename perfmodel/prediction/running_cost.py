@@ -250,21 +250,7 @@ def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]
     machine, per million samples of a workload, or batches of all else, at the catalogue's prices;
     and `over_best`, how many times the money of the cheapest (of none with a price, its step), with
     a 90 % interval. A machine runs as many copies of a trace as it has devices for."""
-    costs = list[dict[str, Any] | None]()
-    for result in results:
-        moved = getattr(result.explainer, "moved", None)
-        machine = getattr(result.explainer, "machine", None) if moved is None else moved.target
-        if machine is None:  # a trace that stays where it was recorded
-            costs.append(None)
-            continue
-        samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
-        ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
-        copies = float(copies_of(ranks, machine.gpus))
-        rate = copies * (samples or 1) * US_PER_S / result.step_us
-        bill = operating_costs(machine).economics(rate, activity_of(result, machine))
-        per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-        told = {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
-        costs.append(per | told)
+    costs = [_bill(source, result) for result in results]
     known = [(result, own) for result, own in zip(results, costs, strict=True) if own]
     sizes = [own["usd_per_million"] for _, own in known]
     sizes = sizes if any(sizes) else [result.step_us for result, _ in known]
@@ -277,6 +263,21 @@ def billed(source: Mapping[str, Any], results: Sequence[Result]) -> list[Result]
         between = [end * steps for end in ends or ()]
         own |= {"over_best": over, "over_best_interval": between or None}
     return [replace(result, cost=own) for result, own in zip(results, costs, strict=True)]
+
+
+def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
+    """What its machine costs; None of a trace that stays where it was recorded."""
+    moved = getattr(result.explainer, "moved", None)
+    machine = getattr(result.explainer, "machine", None) if moved is None else moved.target
+    if machine is None:
+        return None
+    samples = source["batch"] if "workload" in source else None  # of all ranks, which fill it
+    ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
+    copies = float(copies_of(ranks, machine.gpus))
+    rate = copies * (samples or 1) * US_PER_S / result.step_us
+    bill = operating_costs(machine).economics(rate, activity_of(result, machine))
+    per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
+    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:

@@ -182,23 +182,25 @@ class Source:
         self.by_shapes = np.array([ops[op] for op in rows.op], bool)
         """Per piece, whether its shapes say all of its work."""
 
-    def compared(self, key: Key, after: OpPieces) -> tuple[Key, float, float] | None:
+    def compared(self, key: Key, after: OpPieces) -> Key | None:
         """By what an operation that an op launched goes to a machine with the pieces `after`: by
-        that op, calls included, else by the innermost around it that has pieces on both machines;
-        its modelled time, and the logarithm of measured over that, by the share that shapes say all
-        of (0 where nothing was measured). None where no model knows any."""
+        that op, calls included, else by the innermost around it that has pieces on both machines.
+        None where no model knows any."""
         op, kind = key
         while op != NO_OP and not ((op, kind) in self.pieces.of_op and (op, kind) in after.of_op):
             op = self.graph.ops[op].parent
-        if op == NO_OP:
-            return None
-        chosen, own = (op, kind), self.pieces.of_op[op, kind]
+        return None if op == NO_OP else (op, kind)
+
+    def modelled(self, key: Key) -> tuple[float, float]:
+        """Its modelled time; and the logarithm of measured over that, by the share that shapes say
+        all of; 0 where nothing was measured."""
+        own = self.pieces.of_op[key]
         modelled_us = float(self.modelled_us[own].sum())
-        measured_us = float(self.measured_us[self.measured.get(chosen, [])].sum())
+        measured_us = float(self.measured_us[self.measured.get(key, [])].sum())
         if modelled_us <= 0 or measured_us <= 0:
-            return chosen, modelled_us, 0.0
+            return modelled_us, 0.0
         share = float((self.modelled_us[own] * self.by_shapes[own]).sum()) / modelled_us
-        return chosen, modelled_us, share * float(np.log(measured_us / modelled_us))
+        return modelled_us, share * float(np.log(measured_us / modelled_us))
 
 
 class ModelledRatios(NamedTuple):
@@ -258,9 +260,9 @@ class Transfer:
         for source, operations in self._ranks:
             after = OpPieces.on(source.graph, target)
             for place, key in operations:
-                if (compared := source.compared(key, after)) is None:
+                if (chosen := source.compared(key, after)) is None:
                     continue
-                chosen, modelled_us, unexplained[place] = compared
+                modelled_us, unexplained[place] = source.modelled(chosen)
                 counted = after.of_op[chosen]
                 at += [place] * len(counted)
                 piece += [before_these + each for each in counted]

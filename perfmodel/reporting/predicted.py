@@ -44,7 +44,7 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield _near_best(answers)
-        if device:
+        if device and not any("node.host=" in result.hardware for result in results):
             yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else assumed_text("all machines", assumed, in_full=False)

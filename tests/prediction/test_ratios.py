@@ -39,9 +39,9 @@ def _ratios(
     source, after = Source(graph, V100, measured, taken), OpPieces.on(graph, target)
 
     def ratio(op: int, is_collective: bool = False) -> OpRatio | None:
-        if (compared := source.compared((op, is_collective), after)) is None:
+        if (chosen := source.compared((op, is_collective), after)) is None:
             return None
-        chosen, here_us, unexplained = compared
+        here_us, unexplained = source.modelled(chosen)
         there_us = durations_of(after.rows, target).duration_us[after.of_op[chosen]].sum()
         return OpRatio(there_us / here_us, unexplained)
 

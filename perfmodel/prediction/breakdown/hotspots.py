@@ -316,8 +316,19 @@ class Hotspots:
         nesting = Nesting(self.rank, rows)
         counts = rows[(us[rows] > 0) & (key[rows] >= 0)]
         outer = counts[nesting.is_outer(key)[counts]]
-        # Around the launch call of each device row, or by what the main thread did meanwhile; and
-        # around the operator whose derivative it launches.
+        around, of_forward = self._keys_around(nesting, np.append(key, NONE))
+        columns = {
+            "count": summed(key[counts], None, len(names)),
+            "host_us": summed(key[outer], us[outer], len(names)),
+            "device_us": once(around, [], self.device_us, len(names)),
+            "backward_device_us": once(of_forward, around, self.device_us, len(names)),
+        }
+        return self._sums(names, columns)
+
+    def _keys_around(self, nesting: Nesting, key: Ints) -> tuple[list[Ints], list[Ints]]:
+        """Keys of the ranges around the launch call of each device row, one after the other, or
+        around what the main thread did meanwhile; and of those around the operator whose derivative
+        it launches."""
         rank, launch = self.rank, self.links.device_launch
         main_threads, autograd_threads = (
             [thread for thread, its in self.links.roles.items() if its == role]
@@ -336,16 +347,8 @@ class Hotspots:
         for ops in self.ops.chain(self.launched_by):
             forward = np.where(differentiates[ops] >= 0, differentiates[ops], forward)
         around_launch = [*nesting.chain(nesting.innermost(launch)), *nesting.chain(running)]
-        key_of = np.append(key, NONE)
-        around = [key_of[at] for at in around_launch]
-        of_forward = [key_of[at] for at in nesting.chain(nesting.innermost(forward))]
-        columns = {
-            "count": summed(key[counts], None, len(names)),
-            "host_us": summed(key[outer], us[outer], len(names)),
-            "device_us": once(around, [], self.device_us, len(names)),
-            "backward_device_us": once(of_forward, around, self.device_us, len(names)),
-        }
-        return self._sums(names, columns)
+        around_forward = nesting.chain(nesting.innermost(forward))
+        return [key[at] for at in around_launch], [key[at] for at in around_forward]
 
     def _by_name(self, rows: Ints, columns: dict[str, Floats]) -> NamedSums:
         """Columns of these rows summed by name, and how many rows have it."""

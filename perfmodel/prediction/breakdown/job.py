@@ -341,7 +341,9 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
     walker, steady = PathWalker(timeline), steady_steps(timeline)
     lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
     waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
-    names = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+    # Of a recording that lacks its work, the device that it names; else what it ran on.
+    named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
+    device_name = named[0] if named and missing else trace.device
     ranks, unexplained = [], list[Unexplained]()
     for rank, links, period_us in zip(trace.ranks, trace.links, lags.period_us, strict=True):
         overheads = measure(rank, links)
@@ -366,7 +368,7 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
             key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
             for key in ("transfer_us", "waiting_us")
         }
-        about = (rank.rank, names[0] if names and missing else trace.device, steps)
+        about = (rank.rank, device_name, steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]
     said = [f"{trace.source}: {missing}"] if missing else []

@@ -8,7 +8,8 @@ import pytest
 from tiny import COMMS, MAIN, NCCL, Tiny
 
 from perfmodel.prediction.breakdown.hotspots import Hotspots
-from perfmodel.prediction.breakdown.tables import collective_rows, collective_sums
+from perfmodel.prediction.breakdown.rates import collective_sums
+from perfmodel.prediction.breakdown.tables import collective_rows
 
 
 def rows_of(t: Tiny) -> list[dict[str, Any]]:

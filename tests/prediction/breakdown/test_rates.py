@@ -8,7 +8,7 @@ import pytest
 from tiny import Tiny, trace_of
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.prediction.breakdown import tables as rates
+from perfmodel.prediction.breakdown import rates
 from perfmodel.prediction.breakdown.hotspots import NamedSums
 from perfmodel.prediction.breakdown.job import breakdown
 from perfmodel.prediction.breakdown.tables import rate_rows
