@@ -1,4 +1,4 @@
-"""Rows that call one another: the last that each called, and what each reads of what others wrote."""
+"""Rows that call one another: the last that each called, what each reads of what others wrote."""
 
 from __future__ import annotations
 
