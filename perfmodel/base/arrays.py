@@ -1,5 +1,4 @@
-"""Types of the columns that everything is kept in, their different values and quantiles; of rows
-that call one another, what each reads of what others wrote.
+"""Types of the columns that everything is kept in, their different values and quantiles.
 
 The functions are those of NumPy for plain arrays; NumPy's own load its masked arrays, which takes
 as long as to link a trace.
@@ -7,7 +6,7 @@ as long as to link a trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -84,39 +83,3 @@ def quantile(values: Floats, share: float) -> float:
     below, above = np.partition(values, [low, high])[[low, high]].tolist()
     part, step = place - low, above - below
     return float(below + step * part if part < 0.5 else above - step * (1 - part))
-
-
-def subtree_last(above: Sequence[int]) -> Ints:
-    """`[N]`: for each row the highest row that it called, directly or not (itself, for a leaf), of
-    the row that called each (-1 for none)."""
-    last = [-1] * len(above)
-    for highest in range(len(above) - 1, -1, -1):
-        row = highest
-        while row != -1 and last[row] == -1:
-            last[row] = highest
-            row = above[row]
-    return np.array(last, np.int64)
-
-
-def last_writers(
-    above: Sequence[int],
-    thread: Sequence[int],
-    reads: Iterable[Iterable[int]],
-    writes: Mapping[int, Iterable[int]],
-) -> Ints:
-    """`[E, 2]`, by consumer: the row that wrote a key last, and one that reads it. A row reads when
-    it is called and writes when it returns, less what a row that it called has written."""
-    last = subtree_last(above).tolist()
-    returning = sorted(writes, key=lambda row: (-last[row], row))
-    writer: dict[int, int] = {}
-    edges: list[tuple[int, int]] = []
-    for row, keys in enumerate(reads):
-        while returning and last[returning[-1]] < row:
-            op = returning.pop()
-            for key in writes[op]:
-                before = writer.get(key, op)
-                if before <= op or thread[before] != thread[op]:
-                    writer[key] = op
-        sources = {writer[key] for key in keys if key in writer}
-        edges += [(source, row) for source in sorted(sources)]
-    return np.array(edges, np.int64).reshape(-1, 2)

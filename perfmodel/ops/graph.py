@@ -12,7 +12,7 @@ from typing import TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import subtree_last
+from perfmodel.base.calls import subtree_last
 
 NO_OP = -1
 FORWARD, BACKWARD, OPTIMIZER, INPUT = ("forward", "backward", "optimizer", "input")

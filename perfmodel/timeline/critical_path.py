@@ -82,23 +82,7 @@ class PathWalker:
         self.lag = _view(np.append(edges.lag_us, 0.0)[deciding])
         self.cause, self.kind = _view(nodes.cause), _view(nodes.kind)
         self.unknown = int(graph.unknown)
-        # Per node that no edge set free, why it began when it did. Operations ahead of every
-        # launched one of their stream began before the window; a later one without a launch call
-        # misses its record. A thread that begins after another of its rank has a reason that was
-        # not recorded.
-        free = np.flatnonzero(deciding == NONE)
-        launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
-        first = np.full(len(graph.resources), np.inf)
-        np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
-        is_late = nodes.start_us[free] > first[nodes.resource[free]]
-        begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
-        np.minimum.at(begun_us, nodes.rank, nodes.start_us)
-        is_second = nodes.start_us[free] > begun_us[nodes.rank[free]]
-        on_device = has_code(nodes.kind[free], DEVICE_KINDS)
-        causes = np.full(len(free), int(Cause.BEFORE_WINDOW))
-        causes[on_device & is_late] = Cause.RECORDING_MISSING
-        causes[~on_device & is_second] = graph.unknown
-        self.release = dict(zip(free.tolist(), causes.tolist(), strict=True))
+        self.release = _causes_of_release(timeline, np.flatnonzero(deciding == NONE))
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.
@@ -149,6 +133,29 @@ class PathWalker:
 def _view(column: NDArray[Any]) -> Sequence[Any]:
     """A column without a copy: its items are Python's numbers, as those of a list."""
     return np.ascontiguousarray(column).data
+
+
+def _causes_of_release(timeline: Timeline, free: Ints) -> dict[int, int]:
+    """Per node that no edge set free, why it began when it did.
+
+    Operations ahead of every launched one of their stream began before the window; a later one
+    without a launch call misses its record. A thread that begins after another of its rank has a
+    reason that was not recorded.
+    """
+    graph = timeline.graph
+    nodes, edges = graph.nodes_, graph.edges_
+    launched = edges.target[has_code(edges.kind, LAUNCH_KINDS)]
+    first = np.full(len(graph.resources), np.inf)
+    np.minimum.at(first, nodes.resource[launched], nodes.start_us[launched])
+    is_late = nodes.start_us[free] > first[nodes.resource[free]]
+    begun_us = np.full(int(nodes.rank.max(initial=0)) + 1, np.inf)
+    np.minimum.at(begun_us, nodes.rank, nodes.start_us)
+    is_second = nodes.start_us[free] > begun_us[nodes.rank[free]]
+    on_device = has_code(nodes.kind[free], DEVICE_KINDS)
+    causes = np.full(len(free), int(Cause.BEFORE_WINDOW))
+    causes[on_device & is_late] = Cause.RECORDING_MISSING
+    causes[~on_device & is_second] = graph.unknown
+    return dict(zip(free.tolist(), causes.tolist(), strict=True))
 
 
 def critical_path(timeline: Timeline, mark: int, walker: PathWalker | None = None) -> TimelinePath:

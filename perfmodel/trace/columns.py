@@ -195,7 +195,7 @@ class RankTrace:
     @cached_property
     def is_communication(self) -> Mask:
         """Rows that move data between ranks, by their names (of kernels)."""
-        return self.named(lambda name: COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]))
+        return self.named(_is_communication)
 
     def of(self, *categories: Category, named: re.Pattern[str] | None = None) -> Ints:
         """Rows of these categories, all or those whose name a pattern matches at its start."""
@@ -234,6 +234,11 @@ class RankTrace:
     def _named(self) -> dict[Callable[[str], object], Mask]:
         """Which strings are names that a function accepts, for those that were asked for."""
         return {}
+
+
+def _is_communication(name: str) -> bool:
+    """A function of the module, which a rank that keeps it as a key can be pickled with."""
+    return COMMUNICATION_NAME.search(name[:TELLING_CHARACTERS]) is not None
 
 
 INTEGERS = tuple(each.name for each in fields(RankTrace) if each.type == "Ints")

@@ -7,6 +7,7 @@ adds collectives to the attributes; 1.1.1 adds `strides`.
 
 from __future__ import annotations
 
+import codecs
 import re
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -108,6 +109,7 @@ def decode_execution_trace(content: bytes, where: str) -> ExecutionTrace:
     unknown schema, a value of the wrong type, an id that occurs twice, a parent that cannot be,
     parents that form a cycle, tensors that do not fit their types.
     """
+    content = content.removeprefix(codecs.BOM_UTF8)
     warnings: list[str] = []
     try:
         content.decode()
@@ -179,8 +181,10 @@ def _of_flat(node: _FlatNode) -> RawNode:
 
 
 def _of_nested(node: _NestedNode) -> RawNode:
-    sides = (node.inputs, node.outputs)
-    inputs, outputs = (tuple(map(bytes, msgspec.structs.astuple(each))) for each in sides)
+    inputs, outputs = (
+        (bytes(each.values), bytes(each.shapes), bytes(each.types), bytes(each.strides))
+        for each in (node.inputs, node.outputs)
+    )
     attributes = {each.name: each.value for each in node.attrs}
     return RawNode(node.id, node.name, node.ctrl_deps or 0, attributes, inputs, outputs)
 

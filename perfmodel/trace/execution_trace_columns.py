@@ -25,7 +25,8 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Ints, last_writers
+from perfmodel.base.arrays import Ints
+from perfmodel.base.calls import last_writers
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace, Strings
 

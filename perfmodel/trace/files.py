@@ -299,7 +299,8 @@ def decode_files(path: str | Path, max_bytes: int, workers: int | None) -> list[
     Raises what `decode` raises for the first of the files that it does for, and `PerfmodelError`
     where a worker ends without an answer (such as for lack of memory).
     """
-    files = files_of(path)
+    # In place of a folder in the folder that is named as a file would be (`rank0.json/`), its own.
+    files = [file for each in files_of(path) for file in files_of(each)]
     count = 1 if len(files) == 1 else min(workers or usual_workers(files), len(files))
     if count <= 1:
         return [each for file in files for each in decode(file, max_bytes)]

@@ -19,7 +19,7 @@ from operator import attrgetter
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import last_writers
+from perfmodel.base.calls import last_writers
 from perfmodel.embedding import MicroBatch, Pipeline, Placement, TablePlacement
 from perfmodel.errors import Note, WorkloadError
 from perfmodel.hardware.parts import Target

@@ -10,7 +10,7 @@ from et_documents import A, B, flat, node, read, spellings, tensor
 from hypothesis import given
 from hypothesis import strategies as st
 
-from perfmodel.base.arrays import subtree_last
+from perfmodel.base.calls import subtree_last
 from perfmodel.trace.columns import NONE
 
 NULL = "Tensor(nullptr (uninitialized))"

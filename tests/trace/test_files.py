@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import codecs
 import gzip
+import pickle
 from pathlib import Path
 
 import pytest
 from tiny import Tiny
 
+from perfmodel import breakdown
 from perfmodel.errors import PerfmodelError
 from perfmodel.trace.read import read
 
@@ -53,6 +55,23 @@ def test_a_damaged_wrapping_is_one_line(tmp_path: Path, written: bytes, word: st
     path.write_bytes(written)
     with pytest.raises(PerfmodelError, match=f"trace.json: {word}"):
         read(path)
+
+
+def test_a_folder_named_as_a_file_is_read_as_its_files(tmp_path: Path) -> None:
+    inner = tmp_path / "rank1.json"
+    inner.mkdir()
+    (tmp_path / "rank0.json").write_bytes(content())
+    (inner / "trace.json").write_bytes(content().replace(b'"rank": 0', b'"rank": 1'))
+    assert [rank.rank for rank in read(tmp_path).ranks] == [0, 1]
+    assert [rank.where for rank in read(tmp_path, workers=2).ranks][1] == str(inner / "trace.json")
+
+
+def test_a_trace_can_be_pickled_after_what_was_asked_of_it(tmp_path: Path) -> None:
+    (tmp_path / "trace.json").write_bytes(content())
+    trace = read(tmp_path / "trace.json")
+    breakdown(trace)
+    (rank,) = pickle.loads(pickle.dumps(trace)).ranks
+    assert rank.is_communication.tolist() == [False, False, False]
 
 
 def test_a_link_to_itself_is_one_line(tmp_path: Path) -> None:

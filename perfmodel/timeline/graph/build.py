@@ -48,7 +48,9 @@ def build_rank(rank: RankTrace, links: Links) -> ExecutionGraph:
     is_kernel = rank.category[devices] == Category.KERNEL
     is_collective = rank.is_communication[devices] & is_kernel
     nodes, resources = rank_nodes(rank, links, pieces, waits, is_collective)
-    edges = _recorded_edges(rank, links, pieces, waits, last_node, is_collective)
+    edges = _host_edges(links, pieces, waits, last_node).and_(
+        _device_edges(rank, links, pieces, first_device, is_collective)
+    )
     if len(distinct(stream_keys(rank, devices))) > 1:
         late_us = _start_delays_us(nodes, edges, first_device)
         waits_for_events = event_waits(rank, links, is_collective, late_us)
@@ -101,17 +103,9 @@ def _warnings(rank: RankTrace, links: Links) -> Iterator[str]:
         )
 
 
-def _recorded_edges(
-    rank: RankTrace,
-    links: Links,
-    pieces: Pieces,
-    waits: Waits,
-    last_node: Ints,
-    is_collective: Mask,
-) -> Edges:
-    """By the order on threads, what they waited for, launch calls, and the order on streams."""
-    count, launch = len(last_node), links.device_launch
-    first_device = count + len(waits.returns)
+def _host_edges(links: Links, pieces: Pieces, waits: Waits, last_node: Ints) -> Edges:
+    """The order on threads, and what pieces and operations of the device waited for on the host."""
+    count = len(last_node)
     # Each piece after the one before it on its thread, returns in between.
     same = np.flatnonzero(pieces.thread[1:] == pieces.thread[:-1])
     returning = np.flatnonzero(last_node != np.arange(count))
@@ -119,14 +113,20 @@ def _recorded_edges(
     program = Edges.of(source, np.concatenate([same + 1, last_node[returning]]), EdgeKind.PROGRAM)
     # `Waits.edges` with their references (`~device row`, piece, count + piece) as node ids.
     table = np.array(waits.edges, np.int64).reshape(-1, 3)
-    ends = table[:, :2]
+    ends, first_device = table[:, :2], count + len(waits.returns)
     device = np.searchsorted(links.device_rows, ~np.minimum(ends, -1)) + first_device
     returned = last_node[np.clip(ends - count, 0, count - 1)] if count else ends
     node = np.select([ends < 0, ends >= count], [device, returned], ends)
-    waited = Edges.of(node[:, 0], node[:, 1], table[:, 2])
-    # Each device operation behind the piece of its launch call, where that is known.
-    is_kernel = rank.category[links.device_rows] == Category.KERNEL
-    of_kind = np.where(is_collective, 2, np.where(is_kernel, 0, 1))
+    return program.and_(Edges.of(node[:, 0], node[:, 1], table[:, 2]))
+
+
+def _device_edges(
+    rank: RankTrace, links: Links, pieces: Pieces, first_device: int, is_collective: Mask
+) -> Edges:
+    """Each operation behind the piece of its launch call, where that is known, and behind the one
+    before it on its stream."""
+    launch, is_kernel = links.device_launch, rank.category[links.device_rows] == Category.KERNEL
+    of_kind = np.where(is_collective, 2, np.where(is_kernel, 0, 1))  # in `LAUNCH_KINDS` and others
     piece = np.where(launch >= 0, pieces.row_piece[launch], NONE)
     known = np.flatnonzero(piece >= 0)
     launched = Edges.of(piece[known], known + first_device, np.array(LAUNCH_KINDS)[of_kind[known]])
@@ -135,8 +135,7 @@ def _recorded_edges(
     one_launch = (launch[order.source] == launch[order.target]) & (launch[order.target] >= 0)
     kind = np.where(one_launch, EdgeKind.STREAM_GRAPH, kind)
     kind = np.where(order.overlap_frac > 0, EdgeKind.STREAM_OVERLAP, kind)
-    streams = replace(order, kind=kind.astype(np.int8)).shifted(first_device)
-    return program.and_(waited, launched, streams)
+    return launched.and_(replace(order, kind=kind.astype(np.int8)).shifted(first_device))
 
 
 def _start_delays_us(nodes: Nodes, edges: Edges, first_device: int) -> Floats:

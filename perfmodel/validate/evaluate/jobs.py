@@ -148,8 +148,8 @@ def shape_times(trace: Trace) -> pd.DataFrame:
 def _rank_times(rank: RankTrace, links: Links, graph: OpGraph, device: Device) -> pd.DataFrame:
     import pandas as pd
 
-    located = with_placement(graph, rank, links)
-    lowered = lower(located, device.target, device=device)
+    placed = with_placement(graph, rank, links)
+    lowered = lower(placed, device.target, device=device)
     is_kernel = np.array([OPS[op].family != COLLECTIVE for op in lowered.rows.op], bool)
     pieces = np.flatnonzero(is_kernel)
     taken = durations_of(lowered.rows.take(pieces), device).duration_us
