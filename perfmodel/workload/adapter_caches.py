@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 import numpy as np
 
@@ -62,12 +63,14 @@ def is_across_network(run: Run, rank: int) -> bool:
 
 def adapter_use(run: Run) -> AdapterUse | None:
     """What the adapters find in a step of `run`; None where no table has a cache in one."""
-    placement = run.placement
-    if run.groups == 1:
-        return None
-    if not any(cache.at == NIC for cache in placement.caches):
-        return None
+    are_cached = any(cache.at == NIC for cache in run.placement.caches)
+    return _use(run) if are_cached and run.groups > 1 else None
+
+
+@lru_cache(maxsize=8)  # each exchange of a step asks for it
+def _use(run: Run) -> AdapterUse:
     tables, ranks, groups, batch = run.workload.tables, run.ranks, run.groups, run.batch
+    placement = run.placement
     asked_frac, asked_rows = [1.0] * len(tables), dict[int, float]()
 
     def access(number: int, table: Table, lookups: float) -> TableAccess:

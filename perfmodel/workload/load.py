@@ -261,7 +261,9 @@ def workload_from_document(
             program = replace(program, path=folder / program.path)
             graph = graph_of_program(program, Call(training=True))
         recorded = recorded_layers(graph, about.batch)
-        parts["implementation"] = {"name": "torchrec", **parts.get("implementation", {})}
+        own = parts.setdefault("implementation", {})
+        if isinstance(own, dict):  # what runs recorded layers unless the file says otherwise
+            own.setdefault("name", "torchrec")
     workload = section(Workload, parts, where, WorkloadError)
     workload = replace(workload, tables=tuple(tables), recorded=recorded)
     check_workload(workload, where)
@@ -302,9 +304,10 @@ def workload_of(
         found = recovered_of(source)
     elif is_recording(source):
         path = Path(source)
-        files = [path.with_name(path.name.split(":")[0])]
         if path.is_dir():
             files = [path, *path.iterdir()]
+        else:  # of `FILE.py:CLASS` the file
+            files = [path.with_name(path.name.split(":")[0])]
         changed_ns = max((each.stat().st_mtime_ns for each in files if each.exists()), default=0)
         found = _recorded(str(source), changed_ns)
     else:

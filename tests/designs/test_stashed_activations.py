@@ -18,7 +18,7 @@ from perfmodel.prediction import predict
 from perfmodel.prediction.step import steps_of
 from perfmodel.prediction.types import Result
 from perfmodel.workload import load_workload
-from perfmodel.workload.step import STASH_STREAM
+from perfmodel.workload.stashed import STASH_STREAM
 
 GIB = 2**30
 

@@ -192,7 +192,7 @@ def test_a_captured_trace_is_the_workload_that_was_written_down(stem: str) -> No
     assert after == pytest.approx(before, rel=0.02)
 
 
-def test_a_folder_of_ranks_is_one_workload() -> None:
+def test_a_folder_of_ranks_is_one_workload(monkeypatch: pytest.MonkeyPatch) -> None:
     """Two ranks of TorchRec's DLRM, 8 tables in two calls."""
     asked, batch, _ = workload_of(TRACES / "cpu_dlrm_2rank/dlrm_rank0.json")
     found = loading.workload_of(TRACES / "cpu_dlrm_2rank")
@@ -201,6 +201,8 @@ def test_a_folder_of_ranks_is_one_workload() -> None:
     assert [each.ranks for each in found.held] == [(0,), (1,)] * 4
     assert found.workload.training.table_optimizer == "rowwise_adagrad"
     assert load_workload(TRACES / "cpu_dlrm_2rank") is found.workload  # read once
+    monkeypatch.chdir(TRACES / "cpu_dlrm_2rank")
+    assert sizes(load_workload(".")) == sizes(asked)
 
 
 def test_a_trace_of_eight_v100_of_which_four_are_here(reference: Path) -> None:

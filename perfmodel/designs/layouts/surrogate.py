@@ -314,7 +314,7 @@ def _beside(deployment: Deployment) -> FixedTimes:
         precision, count = workload.implementation.precision, len(workload.model.bottom_mlp)
         taken = mlp_us(workload, deployment.machine, deployment.samples, precision)
         bottom, top = float(taken[:count].sum()), float(taken[count:].sum())
-    top_back, bottom_back = 2.0 * top, 2.0 * bottom
+    top_back, bottom_back = 2.0 * top, 2.0 * bottom  # two products each
     size = workload.dense_parameters * FP32_BYTES
     about = "all_reduce", deployment.ranks, size
     fixed, per_byte = exchange_line(deployment.machine, "duration_us", *about)

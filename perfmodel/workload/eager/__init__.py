@@ -1,5 +1,6 @@
-"""What PyTorch runs in eager mode, op for op: each function here is one of its operators.
+"""What PyTorch runs in eager mode, op for op: its operators are methods of `Recorder` where they
+make, view, join or send tensors, and functions of one where they compute.
 
-A function writes its op and the ops that it calls into a `Recorder` and returns the tensors that it
-makes. What it calls differs between a CPU and a GPU; a test compares with execution traces.
+Each writes its op and the ops that it calls, and returns the tensors that it makes. What it calls
+differs between a CPU and a GPU; a test compares with execution traces.
 """

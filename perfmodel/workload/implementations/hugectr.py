@@ -22,11 +22,12 @@ from collections.abc import Sequence
 from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
-from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers, mm
+from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
+from perfmodel.workload.eager.arithmetic import mm
 from perfmodel.workload.eager.calls import Gradients
-from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
+from perfmodel.workload.eager.embedding_bag import batched, look_up, update
 from perfmodel.workload.eager.recorder import GROUP, Recorder
-from perfmodel.workload.hugectr_hybrid import Hybrid
+from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import FP32_BYTES
@@ -132,8 +133,9 @@ class Collection:
     def __init__(self, r: Recorder, run: Run, dtype: str) -> None:
         self.run, self.dtype = run, dtype
         tables = run.tables or (Table(1, run.workload.dim, 1e-3),)  # a rank without takes part
-        dtypes, optimizer = run.workload.implementation, run.workload.training.table_optimizer
-        fused = partial(batched, r, dtype=dtypes.table_precision, optimizer=optimizer)
+        stored = run.workload.implementation.table_precision
+        optimizer = run.workload.training.table_optimizer
+        fused = partial(batched, r, dtype=stored, optimizer=optimizer)
         self.tables = fused(lookups(tables, run.global_batch))
         self.replicas = fused(lookups(run.replicas, run.batch)) if run.replicas else None
         count = total_lookups(tables, run.global_batch)

@@ -21,15 +21,14 @@ from functools import partial
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.workload.dense import (
     COMPUTE,
-    LOSSES,
     Dense,
     Layer,
-    bmm,
     dense_layers,
     interact,
     mlp,
     pair_indices,
 )
+from perfmodel.workload.eager.arithmetic import LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
     batched,
@@ -87,9 +86,10 @@ FBGEMM = "fbgemm"
 @implementation(FBGEMM, mixed_dims=False, int32_keys=False, overheads="lin2022-v100")
 def fbgemm(r: Recorder, run: Run) -> None:
     layers, bags = dense_layers(r, run.workload), run.global_batch
-    tables, optimizer = None, run.workload.training.table_optimizer
+    tables = None
     if run.tables:
-        about, dtype = lookups(run.tables, bags), run.workload.implementation.table_precision
+        dtype = run.workload.implementation.table_precision
+        about, optimizer = lookups(run.tables, bags), run.workload.training.table_optimizer
         tables = batched(r, about, dtype=dtype, optimizer=optimizer, is_modern=False)
     width = run.workload.model.dense_features
     with r.during(INPUT):

@@ -79,8 +79,8 @@ def is_replica(group: Group) -> bool:
 
 
 def table_batched(r: Recorder, group: Group) -> Batched:
-    about, optimizer = lookups(group.tables, group.samples), group.run.workload.training
-    return batched(r, about, dtype=group.placed.dtype, optimizer=optimizer.table_optimizer)
+    about, training = lookups(group.tables, group.samples), group.run.workload.training
+    return batched(r, about, dtype=group.placed.dtype, optimizer=training.table_optimizer)
 
 
 def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]]) -> None:
