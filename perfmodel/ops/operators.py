@@ -321,6 +321,8 @@ _RECORDS = (
     "unbind | x[*a,c,*z] @c=0 -> [*a,*z]... |",
 )
 for _record in _RECORDS:
+    if _record.count("|") != 2:  # such as two with no comma between them
+        raise ValueError(f"expected names | signature | launches: {_record}")
     _names, _signature, _launches = map(str.strip, _record.split("|"))
     _full = (re.sub(rf"^({LEAF})?(?=\w+$)", r"\1aten::", name) for name in _names.split())
     OPERATORS.register(*_full)(Operator(_signature, _launches or None))
