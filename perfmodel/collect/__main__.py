@@ -49,8 +49,10 @@ def build_parser() -> argparse.ArgumentParser:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the collector on `argv`; the exit status. A termination signal is handled as Ctrl-C is:
-    what was measured is kept."""
+    """Run the collector on `argv`; the exit status.
+
+    A termination signal is handled as Ctrl-C is: what was measured is kept.
+    """
     arguments = build_parser().parse_args(argv)
     previous = signal.signal(signal.SIGTERM, signal.default_int_handler)
     elsewhere = ON_COMMAND_LINE.set(True)

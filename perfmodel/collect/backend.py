@@ -25,6 +25,21 @@ ASSUMED_HOST_BYTES = 4_000_000_000
 """Free, where there is no `/proc/meminfo` to say."""
 
 
+def require_torch() -> Any:
+    """The `torch` module; `UsageError` when it is missing or too old."""
+    try:
+        torch = import_module("torch")
+    except ImportError as error:
+        raise UsageError(
+            f"PyTorch cannot be imported here ({error}): run the collector with the Python of "
+            "your training environment, or install torch 2.2 or later"
+        ) from None
+    version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
+    if version < MINIMUM_TORCH:
+        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.2 or later is needed")
+    return torch
+
+
 @dataclass(frozen=True)
 class Backend:
     """PyTorch and the device that is measured (`cpu`, or `cuda` for both CUDA and ROCm)."""
@@ -67,17 +82,10 @@ class Backend:
 
 def open_backend(device: str) -> Backend:
     """The backend for `device` (`auto`, `cpu`, `cuda`); `auto` takes a GPU where there is one.
-    Raises `UsageError` when PyTorch is missing or too old, and where a GPU is asked for and it sees
-    none."""
-    try:
-        torch = import_module("torch")
-    except ImportError as error:
-        raise UsageError(
-            f"PyTorch cannot be imported here ({error}): run the collector with the Python of "
-            "your training environment, or install torch 2.2 or later"
-        ) from None
-    if tuple(map(int, torch.__version__.split("+")[0].split(".")[:2])) < MINIMUM_TORCH:
-        raise UsageError(f"PyTorch {torch.__version__} is too old: 2.2 or later is needed")
+
+    Raises `UsageError` when a GPU is asked for and PyTorch sees none.
+    """
+    torch = require_torch()
     has_gpu = bool(torch.cuda.is_available())
     if device == "cuda" and not has_gpu:
         raise UsageError(
@@ -93,7 +101,6 @@ _SMI_FIELDS = (
     *("driver_version", "clocks.sm", "clocks.mem", "clocks.max.sm", "clocks.max.mem"),
     *("power.limit", "temperature.gpu", "pcie.link.gen.current", "pcie.link.width.current"),
 )
-"""What the vendor's tool prints of a GPU as it is now."""
 
 
 def describe_machine(backend: Backend) -> dict[str, Any]:
@@ -101,12 +108,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
     torch = backend.torch
     gpu = None
     if backend.is_gpu:
-        properties, smi = torch.cuda.get_device_properties(backend.index), dict[str, str]()
-        query = f"--query-gpu={','.join(_SMI_FIELDS)}"
-        command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
-        with suppress(OSError, subprocess.SubprocessError):  # another vendor's, or none
-            done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
-            smi = dict(zip(_SMI_FIELDS, map(str.strip, done.stdout.split(",")), strict=False))
+        properties = torch.cuda.get_device_properties(backend.index)
         gpu = {
             "name": properties.name,
             "capability": f"{properties.major}.{properties.minor}",
@@ -114,7 +116,7 @@ def describe_machine(backend: Backend) -> dict[str, Any]:
             "memory_bytes": properties.total_memory,
             "l2_bytes": getattr(properties, "L2_cache_size", None),
             "cudnn": torch.backends.cudnn.version(),
-            "smi": smi,
+            "smi": gpu_state(backend),
         }
     return {
         "date": datetime.now(timezone.utc).strftime("%Y-%m-%d"),  # noqa: UP017 (Python 3.10)
@@ -171,3 +173,16 @@ def _system_text(path: str | Path) -> str:
         return Path(path).read_text()
     except OSError:
         return ""
+
+
+def gpu_state(backend: Backend) -> dict[str, str]:
+    """Driver, clocks, power limit and temperature now, as the vendor's tool prints them."""
+    if not backend.is_gpu:
+        return {}
+    query = f"--query-gpu={','.join(_SMI_FIELDS)}"
+    command = ["nvidia-smi", query, "--format=csv,noheader", f"--id={backend.index}"]
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True)
+    except (OSError, subprocess.SubprocessError):
+        return {}
+    return dict(zip(_SMI_FIELDS, (part.strip() for part in done.stdout.split(",")), strict=False))

@@ -11,16 +11,8 @@ import numpy as np
 
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import FAMILIES, Case, Prepared, informative_order, scope_of
-from perfmodel.collect.runs import (
-    CACHES,
-    COLUMNS,
-    Run,
-    Stopwatch,
-    add_common,
-    call_us,
-    listed,
-    summarize,
-)
+from perfmodel.collect.runs import Run, add_common, listed
+from perfmodel.collect.timing import CACHES, COLUMNS, Sample, Stopwatch, call_us, summarize
 
 BLOCK_CASES = 8
 BLOCK_MEMORY_SHARE = 2.0
@@ -43,7 +35,13 @@ class _Job:
     run: Callable[[], Any]
     before: Callable[[], Any]
     per_round: int = MAX_PER_ROUND
-    taken: list[tuple[float, float]] = field(default_factory=list)
+    taken: list[Sample] = field(default_factory=list)
+
+    def finished(self) -> dict[str, Any]:
+        durations_us, hosts_us = zip(*self.taken, strict=True)
+        summary, host_us = summarize(durations_us), float(np.median(hosts_us))
+        times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": round(host_us, 3)}
+        return {**self.row, **times, "repeats": len(self.taken)}
 
 
 class Bench:
@@ -127,12 +125,7 @@ class Bench:
                 for job in jobs:
                     job.taken += self.stopwatch.samples(job.run, job.per_round, job.before)
         finally:
-            for job in jobs:
-                if job.taken:
-                    durations_us, hosts_us = zip(*job.taken, strict=True)
-                    summary, host_us = summarize(durations_us), round(float(np.median(hosts_us)), 3)
-                    times = {"duration_us": summary.pop("p10_us"), **summary, "host_us": host_us}
-                    self.rows.append({**job.row, **times, "repeats": len(job.taken)})
+            self.rows += [job.finished() for job in jobs if job.taken]
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:

@@ -11,15 +11,16 @@ import argparse
 import gc
 import importlib.util
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from perfmodel.collect.backend import Backend, device_name, open_backend
-from perfmodel.collect.runs import Run, Stopwatch, add_common, listed, summarize
-from perfmodel.collect.trace import Recorder, record_steps
+from perfmodel.collect.capture import Recorder, record_steps
+from perfmodel.collect.runs import Run, add_common, listed
+from perfmodel.collect.timing import Stopwatch, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 MODES = ("eager", "compiled", "graphs")
@@ -56,9 +57,11 @@ def tensors_of(torch: Any, values: Any) -> Iterator[Any]:
 def module_call(
     backend: Backend, path: Path, class_name: str, *, compiled: bool = False, training: bool = False
 ) -> Called:
-    """The module of `class_name` in the file at `path` on the device, with its inputs. With
-    `training`, a call is forward and the backward pass of the sum of its outputs, in fp32. Raises
-    `PerfmodelError` where the file has no such class or inputs."""
+    """The module of `class_name` in the file at `path` on the device, with its inputs.
+
+    With `training`, a call is forward and the backward pass of the sum of its outputs, in fp32.
+    Raises `PerfmodelError` where the file has no such class or inputs.
+    """
     torch = backend.torch
     spec = importlib.util.spec_from_file_location("_perfmodel_measured", path)
     if spec is None or spec.loader is None:
@@ -107,8 +110,13 @@ def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[s
     calls = int(min(max(TARGET_US / max(cost_us, 1.0), MIN_CALLS), MAX_CALLS))
     taken = np.array(stopwatch.samples(called.run, calls, on_idle_device))
     figures, host_us = summarize(list(taken[:, 0])), round(float(np.median(taken[:, 1])), 3)
-    measured = {key: figures[key] for key in ("median_us", "p90_us")}
-    measured |= {"duration_us": figures["p10_us"], "host_us": host_us, "calls": calls}
+    measured = {
+        "duration_us": figures["p10_us"],
+        "median_us": figures["median_us"],
+        "p90_us": figures["p90_us"],
+        "host_us": host_us,
+        "calls": calls,
+    }
     if backend.is_gpu:
         flush_us = stopwatch.samples(stopwatch.flush, WARM_UP_CALLS, backend.synchronize)[-1][0]
         ahead = int(min(AHEAD_MULTIPLE * host_us / flush_us + 2, MAX_AHEAD))
@@ -124,8 +132,10 @@ def figures_of(backend: Backend, stopwatch: Stopwatch, called: Called) -> dict[s
 
 
 def graphed(backend: Backend, run: Callable[[], Any]) -> Callable[[], None]:
-    """What replays `run` in a CUDA graph, warmed up on a side stream and captured once. Raises
-    `UsageError` where `run` does something that a graph cannot hold."""
+    """What replays `run` in a CUDA graph, warmed up on a side stream and captured once.
+
+    Raises `UsageError` where `run` does something that a graph cannot hold.
+    """
     cuda = backend.torch.cuda
     side = cuda.Stream()
     side.wait_stream(cuda.current_stream())
@@ -160,24 +170,20 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(arguments: argparse.Namespace) -> None:
     arguments.mode = listed("--mode", arguments.mode or "eager", MODES)
-    programs: list[Path] = []
-    for path in arguments.programs:
-        found = sorted(path.glob("*.py")) if path.is_dir() else [path] * path.is_file()
-        if not found:
-            why = "no Python file in it" if path.is_dir() else "no such file"
-            raise UsageError(f"{path}: {why}")
-        programs += found
+    programs = list(_programs(arguments.programs))
     current = Run("modules", arguments, open_backend(arguments.device))
     backend = current.backend
     rows: list[dict[str, Any]] = []
     if "graphs" in arguments.mode and not backend.is_gpu:
         raise UsageError("--mode graphs needs --device cuda: a CPU has no graphs to launch")
+    stopwatch = Stopwatch(backend)
     try:
         for path in programs:
             if rows and current.is_over:
                 break
+            traces = current.path("_traces") / path.stem if arguments.traces else None
             try:
-                rows.extend(_measured(current, path, arguments))
+                rows.extend(_measured(backend, stopwatch, path, arguments, traces))
             except Exception as error:  # any fault of a user's module: the others go on
                 reason = " ".join(f"{type(error).__name__}: {error}".split())
                 current.skipped[path.stem] = reason[:REASON_LENGTH]
@@ -191,10 +197,15 @@ def run(arguments: argparse.Namespace) -> None:
         )
 
 
-def _measured(run: Run, path: Path, arguments: argparse.Namespace) -> Iterator[dict[str, Any]]:
+def _measured(
+    backend: Backend,
+    stopwatch: Stopwatch,
+    path: Path,
+    arguments: argparse.Namespace,
+    traces: Path | None,
+) -> Iterator[dict[str, Any]]:
     """A row per mode of the module in the file at `path`; a profile of its eager calls."""
-    backend, training = run.backend, bool(arguments.training)
-    stopwatch = Stopwatch(backend)
+    training = bool(arguments.training)
     for mode in arguments.mode:
         called = module_call(
             backend, path, arguments.class_name, compiled=mode == "compiled", training=training
@@ -210,10 +221,22 @@ def _measured(run: Run, path: Path, arguments: argparse.Namespace) -> Iterator[d
             "torch": backend.torch.__version__,
             **figures_of(backend, stopwatch, called),
         }
-        if arguments.traces and mode == "eager":
-            traces = run.path("_traces") / path.stem
+        if traces is not None and mode == "eager":
             traces.parent.mkdir(exist_ok=True)
             with tempfile.TemporaryDirectory() as folder:
                 recorder = Recorder(backend, Path(folder), warmup=0, steps=2, active=2)
                 record_steps(recorder, called.once)
                 recorder.keep(traces)
+
+
+def _programs(paths: Iterable[Path]) -> Iterator[Path]:
+    for path in paths:
+        if path.is_dir():
+            found = sorted(path.glob("*.py"))
+            if not found:
+                raise UsageError(f"{path}: no Python file in it")
+            yield from found
+        elif path.is_file():
+            yield path
+        else:
+            raise UsageError(f"{path}: no such file")

@@ -4,7 +4,6 @@ turns, without the profiler."""
 from __future__ import annotations
 
 import argparse
-import time
 from collections.abc import Iterator, Sequence
 from itertools import count as numbers
 from itertools import groupby, islice, pairwise
@@ -12,12 +11,13 @@ from typing import Any
 
 import numpy as np
 
-from perfmodel.base.units import BYTES_PER_GB, NS_PER_US
+from perfmodel.base.units import BYTES_PER_GB
 from perfmodel.collect.backend import device_name, open_backend
 from perfmodel.collect.families import kronecker, log_between
 from perfmodel.collect.models import Training
 from perfmodel.collect.models.dlrm import FP32_BYTES, DlrmConfig, train_dlrm
-from perfmodel.collect.runs import Run, add_common, count, robust_us, summarize
+from perfmodel.collect.runs import Run, add_common, count
+from perfmodel.collect.timing import halves_frac, summarize, time_step
 
 TABLES, TABLES_POWER = (1, 26), 1.7
 ROWS, DIM, POOLING = (1_000, 2_000_000), (8, 256), (1, 100)
@@ -31,17 +31,21 @@ COORDINATES = 10
 
 
 def calibration_configs() -> Iterator[DlrmConfig]:
-    """Endless configurations; every beginning of them covers the space. Rows lie within and beyond
-    caches, indices are skewed and uniform, sizes aligned and not. Each takes roughly 1 to 60 ms on
-    two cores; the first 100 together take about 8 GB."""
+    """Endless configurations; every beginning of them covers the space.
+
+    Rows lie within and beyond caches, indices are skewed and uniform, sizes aligned and not. Each
+    takes roughly 1 to 60 ms on two cores; the first 100 together take about 8 GB.
+    """
     low_us, high_us = STEP_US
     drawn = map(drawn_config, numbers())
     return (config for config in drawn if low_us < rough_step_us(config) < high_us)
 
 
 def drawn_config(index: int) -> DlrmConfig:
-    """Point `index` of the sequence; every fourth has tables of two sizes. Tables that would be too
-    large together have fewer rows."""
+    """Point `index` of the sequence; every fourth has tables of two sizes.
+
+    Tables that would be too large together have fewer rows.
+    """
     point = kronecker(index, COORDINATES)
     generator = np.random.default_rng(index)
     rows, dim, pooling, batch = (
@@ -122,13 +126,9 @@ FIGURES = ("rounds", "steps", "p10_us", "median_us", "p90_us", "spread_frac", "h
 
 def figures_of(rounds_us: Sequence[Sequence[float]]) -> dict[str, Any]:
     """The robust step time of one model and its spread, of what each step took, round by round."""
-    steps_us, halves_frac = [value for taken in rounds_us for value in taken], None
-    if len(rounds_us) > 1:  # by how much even and odd rounds differ
-        halves = ([us for taken in rounds_us[first::2] for us in taken] for first in (0, 1))
-        even, odd = map(robust_us, halves)
-        halves_frac = round(abs(even - odd) / min(even, odd), 4)
+    steps_us = [value for taken in rounds_us for value in taken]
     figures: dict[str, Any] = {"rounds": len(rounds_us), "steps": len(steps_us)}
-    return figures | {**summarize(steps_us), "halves_frac": halves_frac}
+    return figures | {**summarize(steps_us), "halves_frac": halves_frac(rounds_us)}
 
 
 FIRST_WARM_UP = 4
@@ -144,7 +144,10 @@ PER_MINUTE = 24
 
 class Turns:
     """The models of `configs`, built when first due and trained in turns; `run.skipped` says why
-    one is not. Rounds over all models spread slow drifts evenly."""
+    one is not.
+
+    Rounds over all models spread slow drifts evenly.
+    """
 
     def __init__(self, run: Run, configs: Sequence[DlrmConfig]) -> None:
         self.run, self.backend, self.configs = run, run.backend, configs
@@ -169,21 +172,20 @@ class Turns:
 
     def rows(self) -> list[dict[str, Any]]:
         """A row per model with rounds: its dims and its figures."""
-        setting: dict[str, Any] = {"model": "dlrm", "device": device_name(self.backend)}
-        setting |= {"ranks": 1, "threads_per_rank": self.backend.threads}
+        setting = {
+            "device": device_name(self.backend),
+            "ranks": 1,
+            "threads_per_rank": self.backend.threads,
+        }
         return [
-            {**setting, **dims_of(each), **figures_of(self.rounds_us[each.name])}
+            {"model": "dlrm", **setting, **dims_of(each), **figures_of(self.rounds_us[each.name])}
             for each in self.configs
             if each.name in self.rounds_us
         ]
 
     def _step(self, training: Training) -> float:
-        """Wall time of the next step in microseconds, until the device is done."""
         self._number += 1
-        before_ns = time.perf_counter_ns()
-        training.step(self._number)
-        self.backend.synchronize()
-        return (time.perf_counter_ns() - before_ns) / NS_PER_US
+        return time_step(self.backend, training.step, self._number)
 
     def _training(self, config: DlrmConfig) -> Training | None:
         """The model of `config`, warmed up; `None`, and a note, where it does not fit."""

@@ -13,7 +13,7 @@ from perfmodel.collect.families import (
     log_points,
     round_robin,
 )
-from perfmodel.collect.runs import COLUMNS
+from perfmodel.collect.timing import COLUMNS
 
 CPU = Scope("cpu", ("fp32", "bf16", "int8"))
 GPU = Scope("cuda", ("fp32", "tf32", "bf16", "fp16", "fp8", "int8"), max_bytes=8e9, max_flop=4e12)

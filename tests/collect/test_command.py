@@ -19,15 +19,8 @@ from perfmodel.collect.models.dlrm import (
     require_room,
     zipf_indices,
 )
-from perfmodel.collect.runs import (
-    count,
-    listed,
-    positive,
-    restore_command,
-    robust_us,
-    stem_of,
-    summarize,
-)
+from perfmodel.collect.runs import count, listed, positive, restore_command, stem_of
+from perfmodel.collect.timing import robust_us, summarize
 from perfmodel.errors import PerfmodelError, UsageError
 
 PACKAGE = Path(backend.__file__).parents[1]

@@ -14,7 +14,7 @@ from perfmodel.collect import kernels
 from perfmodel.collect.__main__ import main
 from perfmodel.collect.families import FAMILIES, Case, Family, Prepared, Scope
 from perfmodel.collect.kernels import Bench
-from perfmodel.collect.runs import COLUMNS
+from perfmodel.collect.timing import COLUMNS
 
 torch = pytest.importorskip(
     "torch", reason="needs PyTorch: pip install torch (the CPU build is enough)"

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from perfmodel.collect.trace import names_of_this_machine, scrub_file, scrub_text
+from perfmodel.collect.capture import names_of_this_machine, scrub_file, scrub_text
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ import csv
 from pathlib import Path
 from typing import Any
 
-from perfmodel.collect.runs import COLUMNS, write_table
+from perfmodel.collect.timing import COLUMNS, write_table
 
 SCHEMA_OF_KERNEL_FILES = (
     *("op", "device", "dtype", "direction", "timing", "b", "m", "n", "k", "rows", "cols"),

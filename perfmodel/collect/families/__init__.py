@@ -108,9 +108,15 @@ def scope_of(backend: Backend) -> Scope:
     return Scope("cuda", dtypes, max_bytes=min(8e9, backend.free_bytes() / 8), max_flop=4e12)
 
 
+def torch_dtype(backend: Backend, name: str) -> Any:
+    return getattr(backend.torch, _DTYPES[name][1])
+
+
 def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
-    """Random values on the device, normal or small integers: constant data draws less power. On a
-    CPU a large tensor repeats one random block: drawing gigabytes would take the budget."""
+    """Random values on the device, normal or small integers: constant data draws less power.
+
+    On a CPU a large tensor repeats one random block: drawing gigabytes would take the budget.
+    """
     torch, size = backend.torch, prod(shape)
     if dtype == "int8":
         return torch.randint(-100, 100, shape, dtype=torch.int8, device=backend.device)
@@ -118,7 +124,7 @@ def random_tensor(backend: Backend, shape: tuple[int, ...], dtype: str) -> Any:
         values = torch.randn(shape, device=backend.device)
     else:
         values = torch.randn(RANDOM_BLOCK).repeat(-(-size // RANDOM_BLOCK))[:size].reshape(shape)
-    return values.to(getattr(torch, _DTYPES[dtype][1]))
+    return values.to(torch_dtype(backend, dtype))
 
 
 ALIGNMENT = 64
@@ -140,9 +146,11 @@ def log_between(low: float, high: float, fraction: float) -> float:
 
 
 def log_points(ranges: dict[str, tuple[int, int]]) -> Iterator[dict[str, int]]:
-    """Endless points in the box `ranges` (inclusive), log-uniform. Every second point is aligned:
-    its dims above the alignment are multiples of it. The others are as they fall, which is rarely a
-    multiple of anything."""
+    """Endless points in the box `ranges` (inclusive), log-uniform.
+
+    Every second point is aligned: its dims above the alignment are multiples of it. The others
+    are as they fall, which is rarely a multiple of anything.
+    """
     for index in count():
         point = {}
         fractions = kronecker(index, len(ranges))
@@ -176,9 +184,11 @@ def round_robin(sequences: Iterable[Sequence[T]]) -> Iterator[T]:
 
 
 def informative_order(families: dict[str, Sequence[Case]]) -> list[tuple[str, Case]]:
-    """Cases with their family, so that every beginning of the list says most about all. All groups
-    (op, dtype, direction, variant) take turns, so that each gets as many cases as any other; within
-    a group the order is the family's own, and neighbours are of different families."""
+    """Cases with their family, so that every beginning of the list says most about all.
+
+    All groups (op, dtype, direction, variant) take turns, so that each gets as many cases as any
+    other; within a group the order is the family's own, and neighbours are of different families.
+    """
     turns = []
     for name, cases in families.items():
         groups: dict[tuple[str, ...], list[tuple[str, Case]]] = {}

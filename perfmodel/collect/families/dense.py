@@ -8,7 +8,16 @@ from math import log
 from typing import Any
 
 from perfmodel.collect.backend import Backend
-from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
+from perfmodel.collect.families import (
+    DTYPE_BYTES,
+    FAMILIES,
+    Case,
+    Family,
+    Prepared,
+    Scope,
+    shapes,
+    torch_dtype,
+)
 from perfmodel.collect.families import random_tensor as random
 
 MATMUL_POINTS = 400
@@ -73,37 +82,42 @@ def _case(op: str, dtype: str, dims: dict[str, int], layout: str) -> Case | None
     return Case(op, dtype, table, size_bytes=size)
 
 
-def _product(backend: Backend, case: Case) -> Callable[[], Any]:
-    """A call of one product with operands that exist already."""
-    torch, dtype = backend.torch, case.dtype
+def _linear(backend: Backend, case: Case) -> Callable[[], Any]:
+    m, n, k = map(case.dim, "mnk")
+    inputs, weight = random(backend, (m, k), case.dtype), random(backend, (n, k), case.dtype)
+    if case.dtype == "fp8":
+        one = backend.torch.ones((), device=backend.device)
+        scaled, out = backend.torch._scaled_mm, backend.torch.bfloat16
+        return lambda: scaled(inputs, weight.t(), scale_a=one, scale_b=one, out_dtype=out)
+    if case.dtype == "int8":
+        return lambda: backend.torch._int_mm(inputs, weight.t())
+    bias = random(backend, (n,), case.dtype)
+    return partial(backend.torch.nn.functional.linear, inputs, weight, bias)
+
+
+def _mm(backend: Backend, case: Case) -> Callable[[], Any]:
+    m, n, k = map(case.dim, "mnk")
+    left, right = (
+        random(backend, shape, case.dtype)
+        if stored == "n"
+        else random(backend, shape[::-1], case.dtype).t()
+        for shape, stored in zip(((m, k), (k, n)), str(case.dims["layout"]), strict=True)
+    )
+    return partial(backend.torch.mm, left, right)
+
+
+def _bmm(backend: Backend, case: Case) -> Callable[[], Any]:
     b, m, n, k = map(case.dim, "bmnk")
-    if case.op == "bmm":
-        return partial(
-            torch.bmm, random(backend, (b, m, k), dtype), random(backend, (b, k, n), dtype)
-        )
-    if case.op == "mm":
-        left, right = (
-            random(backend, shape, dtype)
-            if stored == "n"
-            else random(backend, shape[::-1], dtype).t()
-            for shape, stored in zip(((m, k), (k, n)), str(case.dims["layout"]), strict=True)
-        )
-        return partial(torch.mm, left, right)
-    inputs, weight = random(backend, (m, k), dtype), random(backend, (n, k), dtype)
-    if dtype == "fp8":
-        one = torch.ones((), device=backend.device)
-        options = {"scale_a": one, "scale_b": one, "out_dtype": torch.bfloat16}
-        return lambda: torch._scaled_mm(inputs, weight.t(), **options)
-    if dtype == "int8":
-        return lambda: torch._int_mm(inputs, weight.t())
-    return partial(torch.nn.functional.linear, inputs, weight, random(backend, (n,), dtype))
+    left, right = random(backend, (b, m, k), case.dtype), random(backend, (b, k, n), case.dtype)
+    return partial(backend.torch.bmm, left, right)
 
 
+RUNNERS = {"linear": _linear, "mm": _mm, "bmm": _bmm}
 PRECISION = {"fp32": "highest", "tf32": "high"}
 
 
 def prepare_matmul(backend: Backend, case: Case) -> Prepared:
-    run = _product(backend, case)
+    run = RUNNERS[case.op](backend, case)
     precision = PRECISION.get(case.dtype) if backend.is_gpu else None
     if precision is None:
         return Prepared(run)
@@ -164,7 +178,7 @@ def prepare_convolution(backend: Backend, case: Case) -> Prepared:
         return Prepared(forward)
     operands[needed].requires_grad_()
     output = forward()
-    gradient = torch.randn(output.shape, device=backend.device).to(output.dtype)
+    gradient = torch.randn(output.shape, device=backend.device).to(torch_dtype(backend, case.dtype))
     grad = torch.autograd.grad
 
     def backward() -> None:

@@ -1,5 +1,5 @@
-"""Memory-bound kernels: as tables of ops elementwise, reductions, optimizer steps, copies, moved
-rows; and embedding bags: pooled lookups, backward and update, with controlled reuse.
+"""Memory-bound kernels as tables of ops: elementwise, reductions, optimizer steps, copies, moved
+rows.
 
 `elements` of a `copy` are the values that it moves, read and written: twice those it copies.
 """
@@ -8,20 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import lru_cache, partial
+from functools import partial
 from math import prod
 from operator import attrgetter
 from typing import Any
 
-import numpy as np
-from numpy.typing import NDArray
-
 from perfmodel.collect.backend import Backend
 from perfmodel.collect.families import DTYPE_BYTES, FAMILIES, Case, Family, Prepared, Scope, shapes
 from perfmodel.collect.families import random_tensor as random
-from perfmodel.collect.models.dlrm import zipf_indices
 
 Ranges = dict[str, tuple[int, int]]
+Maker = Callable[[Backend, Case], Callable[[], Any]]
 FORWARD = ("fwd", "")
 
 
@@ -29,7 +26,7 @@ FORWARD = ("fwd", "")
 class Op:
     """An op of a family: what makes its call, and how many values that holds."""
 
-    make: Callable[[Backend, Case], Callable[[], Any]]
+    make: Maker
     values: Mapping[tuple[str, str], float] = field(default_factory=lambda: {FORWARD: 2.0})
     """Per direction and variant, values held per product of the dims."""
     ranges: Ranges | None = None
@@ -198,6 +195,11 @@ SORT_RANGES = {"rows": (1, 64), "cols": (16, 20_000_000)}
 TABLE_ROWS = (1_000, 100_000, 10_000_000)
 
 
+def _joined(backend: Backend, case: Case) -> Callable[[], Any]:
+    parts = [random(backend, _shape(case), case.dtype) for _ in range(case.dim("tensors"))]
+    return partial(backend.torch.cat, parts, dim=1)
+
+
 def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     """Rows read from, or added to, random places of a table."""
     torch, rows = backend.torch, case.dim("rows")
@@ -210,20 +212,18 @@ def _table_rows(backend: Backend, case: Case) -> Callable[[], Any]:
     )
 
 
-def _moved(backend: Backend, case: Case) -> Callable[[], Any]:
-    """Matrices side by side, one transposed, or within each row, values read from or added at
-    random places."""
+def _within_rows(backend: Backend, case: Case) -> Callable[[], Any]:
+    """Within each row, values read from or added at random places."""
     torch, shape = backend.torch, _shape(case)
-    if case.op == "cat":
-        parts = [random(backend, shape, case.dtype) for _ in range(case.dim("tensors"))]
-        return partial(torch.cat, parts, dim=1)
-    values = random(backend, shape, case.dtype)
-    if case.op == "transpose_copy":
-        return partial(values.t().contiguous)
     places = torch.randint(0, shape[1], shape, device=backend.device)
+    values = random(backend, shape, case.dtype)
     if case.op == "gather":
         return partial(torch.gather, values, 1, places)
     return partial(torch.zeros_like(values).scatter_add_, 1, places, values)
+
+
+def _transpose_copy(backend: Backend, case: Case) -> Callable[[], Any]:
+    return partial(random(backend, _shape(case), case.dtype).t().contiguous)
 
 
 def _order(backend: Backend, case: Case) -> Callable[[], Any]:
@@ -244,15 +244,15 @@ _OF_TABLE = partial(
 )
 MOVEMENTS = {
     "cat": Op(
-        _moved,
+        _joined,
         turns=("tensors", (2, 9, 27)),
         held=lambda dims: 2 * dims["tensors"] * dims["rows"] * dims["cols"],
     ),
     "index_select": _OF_TABLE(),
     "index_add": _OF_TABLE(),
-    "gather": Op(_moved, _MOVED),
-    "scatter_add": Op(_moved, _MOVED),
-    "transpose_copy": Op(_moved, _MOVED),
+    "gather": Op(_within_rows, _MOVED),
+    "scatter_add": Op(_within_rows, _MOVED),
+    "transpose_copy": Op(_transpose_copy, _MOVED),
     "sort": Op(_order, _MOVED, ranges=SORT_RANGES, dtypes=("int64",)),
     "unique": Op(_order, _MOVED, ranges=SORT_RANGES, dtypes=("int64",)),
 }
@@ -279,88 +279,3 @@ FAMILIES_OF_OPS = {
 }
 for _name, _ops in FAMILIES_OF_OPS.items():
     FAMILIES.register(_name)(Family(_ops.cases, _ops.prepare))
-
-
-BAG_POINTS = 400
-BAG_RANGES = {
-    "hash_size": (100, 40_000_000),
-    "batch": (64, 16_384),
-    "pooling": (1, 128),
-    "dim": (4, 512),
-}
-DLRM_BAGS = (
-    *((1_000_000, 2048, 100, 64), (80_000, 2048, 10, 128), (40_000_000, 2048, 1, 128)),
-    *((1_000_000, 512, 100, 64), (100_000, 512, 20, 64), (1_000_000, 4096, 1, 128)),
-)
-ZIPF_ALPHAS = (0.0, 0.8, 1.05, 1.4)
-DIM_MULTIPLE = 4
-TABLES_SHARE = 4
-"""Tables may be larger than other operands: what matters is whether they fit into caches."""
-BAG_KINDS = (
-    ("fwd", ""),
-    ("bwd", "sparse"),
-    ("bwd", "dense"),
-    ("update", "sparse"),
-    ("update", "index_add"),
-)
-"""Direction and variant: a `sparse` backward makes a sparse gradient, a `dense` one fills a
-gradient of the table's size; `update` applies SGD, from the sparse gradient or row by row."""
-
-
-def embedding_cases(scope: Scope) -> Iterator[Case]:
-    """DLRM-like tables, every skew for each, then points that fill the ranges. Of every shape, the
-    kinds whose tables and gradients fit."""
-    listed = [(dims, alpha) for dims in shapes(BAG_RANGES, 0, DLRM_BAGS) for alpha in ZIPF_ALPHAS]
-    for number, dims in enumerate(shapes(BAG_RANGES, BAG_POINTS)):
-        dims["dim"] = max(1, round(dims["dim"] / DIM_MULTIPLE)) * DIM_MULTIPLE
-        listed.append((dims, ZIPF_ALPHAS[number % len(ZIPF_ALPHAS)]))
-    item, limit = DTYPE_BYTES["fp32"], scope.max_bytes * TABLES_SHARE
-    for dims, alpha in listed:
-        table = item * dims["hash_size"] * dims["dim"]
-        looked_up = item * dims["batch"] * dims["pooling"] * dims["dim"]
-        for direction, variant in BAG_KINDS:
-            size = table * (2 if variant == "dense" else 1) + looked_up * (direction != "fwd") * 2
-            if size <= limit:
-                skewed: dict[str, float | str] = {**dims, "zipf_alpha": alpha}
-                yield Case("embedding_bag", "fp32", skewed, direction, variant, size)
-
-
-@lru_cache(maxsize=4)
-def _draw(rows: int, count: int, alpha: float) -> tuple[NDArray[np.int64], int]:
-    """Row numbers and how many distinct ones there are; the kinds of one shape share them."""
-    drawn = zipf_indices(np.random.default_rng(0), rows, count, alpha)
-    return drawn, len(np.unique(drawn))
-
-
-def prepare_embedding(backend: Backend, case: Case) -> Prepared:
-    """The lookup, backward or update of `case`, with the number of distinct rows it touches."""
-    torch, (rows, batch, pooling) = backend.torch, map(case.dim, ("hash_size", "batch", "pooling"))
-    drawn, unique_rows = _draw(rows, batch * pooling, float(case.dims["zipf_alpha"]))
-    indices = torch.from_numpy(drawn.reshape(batch, pooling)).to(backend.device)
-    weight = random(backend, (rows, case.dim("dim")), case.dtype)
-    bag, flat = torch.nn.functional.embedding_bag, indices.reshape(-1)
-
-    def prepared(run: Callable[[], Any]) -> Prepared:
-        return Prepared(run, {"unique_rows": unique_rows})
-
-    if case.direction == "fwd":
-        offsets = torch.arange(0, len(flat), pooling, device=flat.device)
-        return prepared(lambda: bag(flat, weight, offsets, mode="sum"))
-    if case.variant == "index_add":
-        added = random(backend, (batch, case.dim("dim")), case.dtype)
-        each = added.repeat_interleave
-        return prepared(lambda: weight.index_add_(0, flat, each(pooling, dim=0), alpha=-1e-6))
-    pooled = bag(indices, weight.requires_grad_(), mode="sum", sparse=case.variant == "sparse")
-    gradient = torch.randn_like(pooled)
-
-    def backward() -> Any:
-        return torch.autograd.grad(pooled, [weight], gradient, retain_graph=True)
-
-    if case.direction == "bwd":
-        return prepared(backward)
-    (weight.grad,) = backward()
-    optimizer = torch.optim.SGD([weight], lr=1e-6, foreach=False)
-    return prepared(lambda: optimizer.step())
-
-
-FAMILIES.register("embedding")(Family(embedding_cases, prepare_embedding))

@@ -45,6 +45,8 @@ class Training:
     description: dict[str, Any]
 
 
-MODELS: Registry[Callable[[Backend, Options], Training]] = Registry(
+Builder = Callable[[Backend, Options], Training]
+
+MODELS: Registry[Builder] = Registry(
     "model", "perfmodel.collect.models", "perfmodel.collect.models"
 )

@@ -83,8 +83,10 @@ def dlrm_config(options: Options) -> DlrmConfig:
 
 
 def require_room(table_bytes: int, free_bytes: int) -> None:
-    """Raise `UsageError` when the tables do not fit. Checked before anything is allocated: on a
-    host, asking for too much ends the process."""
+    """Raise `UsageError` when the tables do not fit.
+
+    Checked before anything is allocated: on a host, asking for too much ends the process.
+    """
     if table_bytes > free_bytes:
         raise UsageError(
             f"the embedding tables need {table_bytes / BYTES_PER_GB:.1f} GB, and "
@@ -123,6 +125,7 @@ LEARNING_RATE = 0.01
 
 @MODELS.register("dlrm")
 def build_dlrm(backend: Backend, options: Options) -> Training:
+    """The DLRM of `options.preset` at `options.batch` samples."""
     return train_dlrm(backend, dlrm_config(options), options.seed)
 
 
@@ -190,16 +193,19 @@ class _Dlrm:
         dense, labels, indices = self.current
         for optimizer in self.optimizers:
             optimizer.zero_grad(set_to_none=True)
-        torch = self.backend.torch
         pooled = [table(indices[slot]) for slot, table in enumerate(self.tables)]
-        features, sparse = self.bottom(dense), torch.stack(pooled, dim=1)
+        self.loss(self._predict(dense, pooled), labels).backward()
+        for optimizer in self.optimizers:
+            optimizer.step()
+
+    def _predict(self, dense: Any, pooled: list[Any]) -> Any:
+        torch = self.backend.torch
+        features = self.bottom(dense)
+        sparse = torch.stack(pooled, dim=1)
         joined = torch.cat([features.unsqueeze(1), sparse], dim=1)
         products = torch.bmm(joined, joined.transpose(1, 2))
         flat = products[:, self.pairs[0], self.pairs[1]]
-        predicted = self.top(torch.cat([features, flat], dim=1))
-        self.loss(predicted, labels).backward()
-        for optimizer in self.optimizers:
-            optimizer.step()
+        return self.top(torch.cat([features, flat], dim=1))
 
 
 def mlp(torch: Any, widths: tuple[int, ...], *, last: str) -> Any:

@@ -15,7 +15,7 @@ from perfmodel import hardware
 from perfmodel.base.arrays import Floats, Ints, Mask
 from perfmodel.base.files import read_bytes
 from perfmodel.base.frames import MAX_TABLE_BYTES, frame_of, numbers_in
-from perfmodel.collect.runs import GPU_FLUSH_BYTES
+from perfmodel.collect.timing import GPU_FLUSH_BYTES
 from perfmodel.cost.gpu.analysis import TIMINGS, calls_of
 from perfmodel.cost.gpu.matmul import QUANTISED
 from perfmodel.cost.gpu.rates import stream_bytes_per_us
