@@ -280,6 +280,13 @@ def test_a_tensor_with_other_data_is_read_in_their_shape(is_made_inside: bool) -
     assert [each.dtype for each in weights] == ["fp32", "fp32", "fp64"]
 
 
+def test_a_tensor_that_nothing_has_read_is_given_other_data() -> None:
+    (model,) = layers(1)
+    with own.predicting(GPU):
+        model.weight.data = torch.empty(3, WIDTH)
+        assert model(torch.empty(2, WIDTH)).shape == (2, 3)
+
+
 def test_clipping_is_a_few_kernels_and_steps_within_the_backward_pass_belong_to_it() -> None:
     with own.predicting(GPU) as step:
         model = layers(8)

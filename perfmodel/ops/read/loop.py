@@ -137,8 +137,11 @@ class LoopRecorder(Recorder):
         self._in_reducer = False
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
+        is_data = func == self._torch.Tensor.data.__set__
+        if is_data and not (self._mode.is_our_fake(args[0]) or tracing.holds_others(args[0])):
+            self._tensor(args[0])  # what stands for it is known before it changes
         answer = super().function(func, args, kwargs)
-        if func == self._torch.Tensor.data.__set__ and args[0] in self._fakes:
+        if is_data and args[0] in self._fakes:
             value, data = args
             self._tensor(data)
             self._fakes[value] = fake = self._fakes.get(data, data)  # not that of the data before
