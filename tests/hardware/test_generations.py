@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from perfmodel.cost.collectives.calls import fabric_of
+from perfmodel.cost.collectives.calls import calls_of, fabric_of
 from perfmodel.cost.gpu.rates import sustained_flop_per_us
 from perfmodel.hardware import cluster, device
 from perfmodel.hardware.catalogue import (
@@ -19,6 +19,7 @@ from perfmodel.hardware.catalogue import (
     unknown_generations,
 )
 from perfmodel.hardware.schema import FigureRead, figure_read, figures_used
+from perfmodel.ops.rows import Rows
 
 
 @pytest.fixture
@@ -42,9 +43,10 @@ def test_a_generation_takes_figures_of_what_it_is_like(feynman: None) -> None:
 
 def test_switches_reduce_only_where_the_generation_says_so(feynman: None) -> None:
     node = cluster("dgx-h100").node
-    assert fabric_of(node).has_multicast
     other = replace(node, device=replace(node.device, architecture="feynman"))
-    assert not fabric_of(other).has_multicast
+    rows = Rows.of([{"op": "all_reduce", "size_bytes": 1e8, "ranks": 8}])
+    assert calls_of(rows, fabric_of(node)).has_multicast.all()
+    assert not calls_of(rows, fabric_of(other)).has_multicast.any()
 
 
 def test_an_unknown_generation_is_said() -> None:

@@ -79,7 +79,9 @@ def _random_layout(problem: Problem, draw: np.random.Generator) -> Layout:
         choice = int(draw.choice(whole if len(whole) and draw.random() > split else fit))
         parts, reach = int(problem.parts[choice]), int(problem.reach[choice])
         loose = draw.choice(problem.ranks, parts, replace=False)
-        group = np.arange(parts) + problem.linked * int(draw.integers(problem.groups))
+        group = np.arange(parts) + problem.linked * int(
+            draw.integers(problem.ranks // problem.linked)
+        )
         where = {ANY: loose, GROUP: group}.get(reach, np.arange(problem.ranks))
         chosen.append(choice)
         ranks.append(tuple(sorted(where.tolist())))
