@@ -58,7 +58,9 @@ def _fingerprint(name: str) -> str:
 
 def made_by(own_models: str | None = None) -> dict[str, str]:
     """`{"perfmodel": version, "catalogue": …, "models": …}`, the last two as fingerprints.
-    `own_models` are the models that a user chose (default: those in use here)."""
+
+    `own_models` are the models that a user chose (default: those in use here).
+    """
     from perfmodel import __version__
 
     own = OWN_MODELS.get() if own_models is None else own_models

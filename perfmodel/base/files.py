@@ -95,8 +95,10 @@ INPUTS: ContextVar[set[tuple[int, int]] | None] = ContextVar("INPUTS", default=N
 
 
 def check_input(path: Path) -> None:
-    """Note that a file is read, which `atomic_write` then does not replace. Raises `PerfmodelError`
-    for a pipe or a device, which may never end; `OSError` for nothing."""
+    """Note that a file is read, which `atomic_write` then does not replace.
+
+    Raises `PerfmodelError` for a pipe or a device, which may never end; `OSError` for nothing.
+    """
     found = os.stat(path)
     if not stat.S_ISREG(found.st_mode) and not stat.S_ISDIR(found.st_mode):
         raise PerfmodelError(f"{path}: no regular file; `-` reads a trace from standard input")
@@ -107,8 +109,10 @@ def check_input(path: Path) -> None:
 def content_chunks(
     file: BinaryIO, where: str, *, max_bytes: int = DEFAULT_MAX_BYTES
 ) -> Iterator[bytes]:
-    """The rest of an open file in pieces; `where` names it in errors. Gzip is decompressed, also
-    where what was compressed is gzip again (downloads often are)."""
+    """The rest of an open file in pieces; `where` names it in errors.
+
+    Gzip is decompressed, also where what was compressed is gzip again (downloads often are).
+    """
     first = file.read(_CHUNK_BYTES)
     rest = iter(lambda: file.read(_CHUNK_BYTES), b"")
     pieces = _limited(chain((first,) if first else (), rest), where, max_bytes)

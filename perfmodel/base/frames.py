@@ -88,8 +88,10 @@ def text_rows(
 
 
 def numbers_in(frame: pd.DataFrame, name: str) -> Floats:
-    """The column `name` as numbers, NaN where it is empty. Raises `ModelError` that names row and
-    column where one is no number."""
+    """The column `name` as numbers, NaN where it is empty.
+
+    Raises `ModelError` that names row and column where one is no number.
+    """
     import pandas as pd
 
     column = frame[name]

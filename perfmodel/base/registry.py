@@ -84,8 +84,10 @@ class Registry(Generic[T]):
         return list(self)
 
     def get(self, name: str) -> T | None:
-        """The thing filed under `name`, or None. Raises `PerfmodelError` for that of a plug-in
-        which cannot be loaded."""
+        """The thing filed under `name`, or None.
+
+        Raises `PerfmodelError` for that of a plug-in which cannot be loaded.
+        """
         self._load()
         entry = self._items.get(name)
         if entry is None and name in self._plug_ins:
@@ -118,9 +120,11 @@ class Registry(Generic[T]):
 
 @cache
 def _installed() -> Sequence[EntryPoint]:
-    """Our plug-ins among the entry points of all packages, read once. `importlib.metadata` takes a
-    fiftieth of a breakdown to load: only where a folder of packages mentions one, or where packages
-    lie in archives."""
+    """Our plug-ins among the entry points of all packages, read once.
+
+    `importlib.metadata` takes a fiftieth of a breakdown to load: only where a folder of packages
+    mentions one, or where packages lie in archives.
+    """
     places = [Path(place) for place in sys.path]
     if not any(map(_may_hold_plug_ins, places)):
         return ()
@@ -177,7 +181,9 @@ def exports(package: str) -> tuple[Callable[[str], Any], Callable[[], list[str]]
 
 def library(name: str) -> Any:
     """The module `name` of a library that only some answers need, so that not every install has it.
-    Raises `LibraryError`, with the command that installs it, where it is not there."""
+
+    Raises `LibraryError`, with the command that installs it, where it is not there.
+    """
     try:
         return import_module(name)
     except ModuleNotFoundError as error:
@@ -190,8 +196,10 @@ def library(name: str) -> Any:
 
 def compiled(**options: Any) -> Callable[[F], F]:
     """Numba's compiler, to decorate a function that is compiled on its first call; the result is
-    kept beside it or in the user's cache. Where neither folder can be written, it is compiled anew
-    in every process."""
+    kept beside it or in the user's cache.
+
+    Where neither folder can be written, it is compiled anew in every process.
+    """
 
     def made(function: F) -> F:
         numba = library("numba")

@@ -234,8 +234,10 @@ def short(value: Any) -> str:
 
 
 def read_toml(path: Path, max_bytes: int, error: Error, where: str = "") -> Table:
-    """The table of a TOML file, which errors call `where` (its path). Raises `error` where it
-    cannot be read or is not TOML."""
+    """The table of a TOML file, which errors call `where` (its path).
+
+    Raises `error` where it cannot be read or is not TOML.
+    """
     where = where or str(path)
     try:
         text = read_bytes(path, max_bytes=max_bytes).decode("utf-8-sig")

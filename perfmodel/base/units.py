@@ -40,7 +40,9 @@ UNITS = {name: name for name in ("us", "ns", "ms", "s", "years", "bytes", "bits"
 
 def unit_of(name: str) -> str | None:
     """The unit that a name ends in, the longest that fits; None for names of counts and texts.
-    `us_per_event` is `us per event`."""
+
+    `us_per_event` is `us per event`.
+    """
     words = name.split("_")
     ends = ("_".join(words[at:]) for at in range(len(words)))
     match = next((UNITS[end] for end in ends if end in UNITS), None)

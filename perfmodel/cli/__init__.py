@@ -188,24 +188,31 @@ def report_failure(error: BaseException) -> int:
             "not enough memory for this input; --max-memory GB refuses documents above a size"
         )
     if hasattr(error, "format_message"):  # how Typer reports wrong usage, in all its versions
-        context = getattr(error, "ctx", None)
-        if type(error).__name__ == "NoArgsIsHelpError":
-            print(context.get_help() if context else error, file=sys.stderr)
-            return FAILED
-        path = context.command_path if context else "perfmodel"
-        text = error.format_message().replace("Value error, ", "")
-        return _say(f"{text.rstrip('.')}; see {path} --help")
+        return _usage(error)
+    return _say(f"{_whose(error)}; --debug shows where")
+
+
+def _whose(error: BaseException) -> str:
+    """Whose error it may be: of code of a user's that was loaded, or ours."""
     from perfmodel.base.registry import IN_USE
 
     told = f"{type(error).__name__}: {error}"
     frames = traceback.extract_tb(error.__traceback__)
     if isinstance(error, SystemExit) and frames:
-        told = f"{frames[-1].filename}:{frames[-1].lineno}: ends the program ({told})"
-    elif IN_USE:
-        told += f"; plug-ins in use: {', '.join(IN_USE)}"
-    else:
-        told = f"internal error: {told} (please report)"
-    return _say(f"{told}; --debug shows where")
+        return f"{frames[-1].filename}:{frames[-1].lineno}: ends the program ({told})"
+    if IN_USE:
+        return f"{told}; plug-ins in use: {', '.join(IN_USE)}"
+    return f"internal error: {told} (please report)"
+
+
+def _usage(error: BaseException) -> int:
+    context = getattr(error, "ctx", None)
+    if type(error).__name__ == "NoArgsIsHelpError":
+        print(context.get_help() if context else error, file=sys.stderr)
+        return FAILED
+    path = context.command_path if context else "perfmodel"
+    text = error.format_message().replace("Value error, ", "")  # type: ignore[attr-defined]
+    return _say(f"{text.rstrip('.')}; see {path} --help")
 
 
 def _say(text: str) -> int:

@@ -45,9 +45,11 @@ class Format(StrEnum):
 
 
 class _WithoutPydantic:
-    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words. Typer
-    builds a Pydantic converter for every option, given or not; to load Pydantic takes longer than
-    all else that a command does before its work."""
+    """A command that leaves to Typer only what needs a check: numbers, lists, unknown words.
+
+    Typer builds a Pydantic converter for every option, given or not; to load Pydantic takes longer
+    than all else that a command does before its work.
+    """
 
     def get_params(self, context: Any) -> list[Any]:
         params: list[Any] = super().get_params(context)  # type: ignore[misc]
@@ -83,11 +85,16 @@ def _converted(option: Any, by_typer: Callable[[Any, Any], Any], context: Any, v
 
 
 @cache
-def texts_of(*path: str) -> dict[str, Any]:
-    """The help and the options of a verb, or of a verb and its noun; without either, all."""
-    if path:
-        return texts_of(*path[:-1])[path[-1]]  # type: ignore[no-any-return]
+def _texts() -> dict[str, Any]:
     return tomllib.loads(Path(__file__).with_name("options.toml").read_text("utf-8"))
+
+
+def texts_of(*path: str) -> dict[str, Any]:
+    """The help and the options of a verb, or of a verb and its noun."""
+    found = _texts()
+    for word in path:
+        found = found[word]
+    return found
 
 
 def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
@@ -104,7 +111,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
                 yield _parameter(each.name, kind, each.default, own)
                 continue
             bundles[each.name] = kind
-            inner, texts = get_type_hints(kind), texts_of().get(kind.__name__, {}) | own
+            inner, texts = get_type_hints(kind), _texts().get(kind.__name__, {}) | own
             for field in fields(kind):
                 yield _parameter(field.name, inner[field.name], field.default, texts)
 
@@ -128,7 +135,7 @@ def described(verb: Callable[..., None], *path: str) -> Callable[..., None]:
 
 def _parameter(name: str, kind: Any, default: Any, texts: dict[str, Any]) -> Parameter:
     """One option or argument from its text: `[metavar, help, {min, max, argument, name}]`."""
-    metavar, text, *rest = texts.get(name) or texts_of("shared")[name]
+    metavar, text, *rest = texts.get(name) or _texts()["shared"][name]
     more = rest[0] if rest else {}
     shared: dict[str, Any] = {"metavar": metavar or None, "help": text}
     shared |= {key: more[key] for key in ("min", "max") if key in more}
@@ -147,8 +154,10 @@ def option_name(name: str) -> str:
 
 
 def no_configuration(named: Any) -> Any:
-    """What a trace argument names, a text or several, as it is: all verbs' callback. Raises
-    `UsageError` for a model's configuration."""
+    """What a trace argument names, a text or several, as it is: all verbs' callback.
+
+    Raises `UsageError` for a model's configuration.
+    """
     for each in [named] if isinstance(named, str) else named or ():
         path = Path(each)
         is_there = path.exists()

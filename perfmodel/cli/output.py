@@ -66,7 +66,9 @@ R = TypeVar("R", bound=Result)
 @dataclass(frozen=True)
 class Output:
     """The form and the place that `--format` and `-o` ask for, which every verb takes with this.
-    Raises `PerfmodelError` when made, before any work, where a file cannot be written."""
+
+    Raises `PerfmodelError` when made, before any work, where a file cannot be written.
+    """
 
     format: Format | None = None
     output: Path | None = None
@@ -117,8 +119,8 @@ class Output:
                     console.show_cautions(cautions)
             console.show_warnings([line for line in warnings if line not in cautions], every=notes)
             self._put((console.text or "\n").encode(), hint)
-        elif self.form in (Format.JSON, Format.BRIEF, Format.GITHUB):
-            self._put((_document(answer(), self.form) + "\n").encode(), hint)
+        elif self.form in _OF_ANSWER:
+            self._put((_OF_ANSWER[self.form](answer()) + "\n").encode(), hint)
         else:
             self._put(_FORMS[self.form](rows()), hint)
             for line in dict.fromkeys([*cautions, *warnings]):
@@ -202,29 +204,38 @@ _FORMS: Mapping[Format, Callable[[Rows], bytes]] = {
 }
 
 
-def _document(answer: Mapping[str, Any], form: Format) -> str:
-    """The answer as JSON; of it in brief, which line would ask it anew, without how it answers."""
-    if form is not Format.JSON:
-        from perfmodel.reporting.brief import annotation, brief
-
-        line, words = LINE.get(), list[str]()
-        rest = iter(line.words)
-        for word in rest:
-            if word in ("--format", "--output", "-f", "-o"):
-                next(rest, None)
-            elif not _HOW.fullmatch(word):
-                words.append(word)
-        answer = brief(answer, line.given, shlex.join(words))
-        if form is Format.GITHUB:
-            return annotation(answer)
+def _json(answer: Mapping[str, Any]) -> str:
     return json.dumps(answer, allow_nan=False)  # NaN and infinities are errors, never written
+
+
+def _brief(answer: Mapping[str, Any], form: Format) -> str:
+    from perfmodel.reporting.brief import annotation, brief
+
+    line, words = LINE.get(), list[str]()
+    rest = iter(line.words)
+    for word in rest:
+        if word in ("--format", "--output", "-f", "-o"):
+            next(rest, None)
+        elif not _HOW.fullmatch(word):
+            words.append(word)
+    found = brief(answer, line.given, shlex.join(words))
+    return annotation(found) if form is Format.GITHUB else _json(found)
+
+
+_OF_ANSWER: Mapping[Format, Callable[[Mapping[str, Any]], str]] = {
+    Format.JSON: _json,
+    Format.BRIEF: partial(_brief, form=Format.BRIEF),
+    Format.GITHUB: partial(_brief, form=Format.GITHUB),
+}
 
 
 @contextmanager
 def working(what: str) -> Iterator[Begin]:
-    """A sign of life on standard error while work is done; nothing where it is no terminal. Gives
-    what long work calls: it shows what is being done by now, how much of all is done, and how long
-    the rest will take."""
+    """A sign of life on standard error while work is done; nothing where it is no terminal.
+
+    Gives what long work calls: it shows what is being done by now, how much of all is done, and
+    how long the rest will take.
+    """
     if not sys.stderr.isatty():
         yield silent
         return

@@ -133,8 +133,10 @@ def _list(target: Output) -> None:
 
 
 def _write_explanation(prediction: Prediction, node: str, target: Output) -> None:
-    """Write why `node` takes what it takes, on each hardware. Raises `UsageError` where there is no
-    such node."""
+    """Write why `node` takes what it takes, on each hardware.
+
+    Raises `UsageError` where there is no such node.
+    """
     answers = [result.explain(node).to_dict() for result in prediction.results]
     rows = [
         {

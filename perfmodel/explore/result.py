@@ -131,7 +131,9 @@ class Sweep:
 
     def plot(self, objectives: tuple[str, str] | None = None) -> Figure:
         """Two objectives against each other, the front drawn through; of one, it over the points.
-        Raises `UsageError` for objectives that the sweep has not."""
+
+        Raises `UsageError` for objectives that the sweep has not.
+        """
         from perfmodel.plot import pareto_figure
 
         names = objectives or self.objectives[:2]
@@ -238,7 +240,9 @@ AT_ONCE_OF_WORKLOAD = 16
 
 def sweep(spec: Spec, *, workers: int = 0, begin: Begin = silent) -> Sweep:
     """All points of `spec`; `workers` processes of this machine share them, or this one has all.
-    Raises `PerfmodelError` where no point has figures."""
+
+    Raises `PerfmodelError` where no point has figures.
+    """
     count = len(spec.points)
     at_once = AT_ONCE_OF_WORKLOAD if spec.trace is None else AT_ONCE
     parts = np.array_split(np.arange(count), -(-count // at_once))

@@ -186,8 +186,11 @@ TOLD = (
 
 
 def read_plan(path: str | Path, workload: Workload, machine: Cluster) -> Placement:
-    """The placement of a plan's file for `workload` on `machine`. Raises `WorkloadError` that names
-    the file and the place for what is no plan, and for one of other tables or ranks."""
+    """The placement of a plan's file for `workload` on `machine`.
+
+    Raises `WorkloadError` that names the file and the place for what is no plan, and for one of
+    other tables or ranks.
+    """
     try:
         document = json.loads(read_bytes(Path(path), max_bytes=MAX_BYTES))
     except (ValueError, RecursionError) as error:

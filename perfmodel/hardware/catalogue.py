@@ -219,7 +219,9 @@ _TOLERANCE_FRAC = 0.15
 
 def nearest_names(name: str, known: Sequence[str]) -> list[str]:
     """Of the catalogue's names, those that hold every word of `name`, else the four most alike.
-    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`."""
+
+    Alike as a whole, or in as many first words: `h900` is more like `h100-sxm` than like `p100`.
+    """
     words = normalised_name(name)[:80].split()
     within = [each for each in known if words and all(word in each for word in words)]
     if within:

@@ -92,9 +92,11 @@ def fields_of(kind: str) -> dict[str, Field]:
 
 
 def build_part(cls: type[P], table: dict[str, Any], where: str) -> P:
-    """The part that `table` describes; its own parts are already tables, never names. `where` is
-    the file, and the key within it for a part of a part. Raises `HardwareError` for an unknown or
-    missing key, a wrong type, and a value that cannot exist."""
+    """The part that `table` describes; its own parts are already tables, never names.
+
+    `where` is the file, and the key within it for a part of a part. Raises `HardwareError` for an
+    unknown or missing key, a wrong type, and a value that cannot exist.
+    """
     known = fields_of(kind_of(cls))
     require_keys(table, [*known, "source"], where, HardwareError, f" of {a_kind_of(cls)}")
     for entry in known.values():
@@ -161,7 +163,9 @@ _NOT_INHERITED = ("name", "aliases")
 
 def expand(table: Table, where: str, lookup: Lookup, *, name: str) -> tuple[type[Part], Table]:
     """`table` with `extends`, `kind` and the names of other parts replaced by what they stand for.
-    `name` is the part's, unless the table has one. Raises `HardwareError`."""
+
+    `name` is the part's, unless the table has one. Raises `HardwareError`.
+    """
     table = dict(table)
     kind, parent = table.pop("kind", None), table.pop("extends", None)
     if kind is None and parent is None:

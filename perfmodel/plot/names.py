@@ -201,8 +201,10 @@ def shortened_apart(texts: Sequence[str], width: int) -> list[str]:
 
 
 def _demangled(name: str, at: int) -> str:
-    """The last part of a nested name in the Itanium ABI, from position `at` on. Where that says
-    nothing, the last of its first template argument."""
+    """The last part of a nested name in the Itanium ABI, from position `at` on.
+
+    Where that says nothing, the last of its first template argument.
+    """
     part = ""
     while length := _LENGTH.match(name, at):
         begin = length.end()

@@ -187,8 +187,10 @@ def draw_legend(axes: Axes, entries: list[Entry], *, with_path: bool = False) ->
 
 
 def time_axis(axes: Axes, span_us: float, text: str, *, most_ticks: int, room_frac: float) -> None:
-    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit. Data
-    stay in microseconds; the ticks stand at round numbers of the unit."""
+    """Make x an axis of time from 0 to `span_us` and `room_frac` of it more, in its best unit.
+
+    Data stay in microseconds; the ticks stand at round numbers of the unit.
+    """
     from matplotlib.ticker import MaxNLocator
 
     per_unit, unit = (US_PER_MS, "ms") if span_us >= 2 * US_PER_MS else (1.0, "us")

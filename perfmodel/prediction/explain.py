@@ -180,8 +180,10 @@ def explain(
 
 
 def reason_of_row(rows: Rows, hardware: Device | Node | Cluster, at: int = 0) -> Reason:
-    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses. Raises
-    `ModelError`."""
+    """Why row `at` of `rows` takes what it takes on `hardware`, and which figures that uses.
+
+    Raises `ModelError`.
+    """
     one, machine = rows.take(np.array([at], np.int64)), cluster(hardware)
     family = OPS[one.op[0]].family
     durations, (why,) = durations_of(one, machine), explanations_of(one, machine)

@@ -87,8 +87,10 @@ class LoadLatency:
 def latency_under(
     service: Service, rate_per_s: float, *, queries_per_batch: int = 1
 ) -> LoadLatency:
-    """Latency of queries at `rate_per_s`; a batch starts when `queries_per_batch` have come. Raises
-    `UsageError` for a rate or sizes that cannot be."""
+    """Latency of queries at `rate_per_s`; a batch starts when `queries_per_batch` have come.
+
+    Raises `UsageError` for a rate or sizes that cannot be.
+    """
     return batched_latency(
         BatchSteps((queries_per_batch,), (service,)), rate_per_s, queries_per_batch, inf
     )
@@ -98,8 +100,11 @@ def batched_latency(
     steps: BatchSteps, rate_per_s: float, most: int, max_delay_us: float
 ) -> LoadLatency:
     """Latency of queries at `rate_per_s` in batches of up to `most`, the oldest of which waits at
-    most `max_delay_us` for others to come; `inf`: until they are full. Raises `UsageError` for what
-    no rate, size or delay can be, and for more than `MOST_QUERIES` in one that need not be full."""
+    most `max_delay_us` for others to come; `inf`: until they are full.
+
+    Raises `UsageError` for what no rate, size or delay can be, and for more than `MOST_QUERIES` in
+    one that need not be full.
+    """
     require_rate(rate_per_s)
     if not 1 <= most <= (inf if max_delay_us == inf else MOST_QUERIES):
         raise UsageError(

@@ -313,8 +313,10 @@ def transfer_durations(
     trace: Trace, graph: ExecutionGraph, duration_us: Floats, target: str | Path | Part
 ) -> TransferredDurations:
     """`duration_us` of the nodes of `graph` on `target`: device time by ratio of models or of
-    rooflines, host time by the hosts' speed. Raises `TraceError` where the trace does not name one
-    GPU, `UsageError` between GPUs and CPUs."""
+    rooflines, host time by the hosts' speed.
+
+    Raises `TraceError` where the trace does not name one GPU, `UsageError` between GPUs and CPUs.
+    """
     before = source_machine(trace, f"so no ratio to {target} is known: name it with --source")
     after = cluster(target)
     devices, rows = (before.node.device, after.node.device), graph.device_span()[1]

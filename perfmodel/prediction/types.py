@@ -180,8 +180,10 @@ class Result:
         return tuple(each for each in self.reads if each.grounds != SOURCED)
 
     def explain(self, node: str | int) -> Explained:
-        """Why a node takes what it takes: by its number, operator, kernel or label. Raises
-        `UsageError` where there is no such node."""
+        """Why a node takes what it takes: by its number, operator, kernel or label.
+
+        Raises `UsageError` where there is no such node.
+        """
         from perfmodel.prediction.explain import explain
 
         return explain(self.timeline, self.explainer, self.hardware, self.mode, str(node))

@@ -58,24 +58,10 @@ class BreakdownPage:
 
     def ranks(self) -> Iterator[Block]:
         """The ranks in one table, who holds them up, and which steps medians leave out."""
-        found, slowest, waiting = self.of, self.of.slowest, self.of.waiting
-        records = []
-        for rank in found.ranks:
-            summary, mark = rank.summary, " *" * (len(found.ranks) > 1 and rank is slowest)
-            cause = named(summary.main_cause) if summary.main_cause else None
-            record = asdict(summary) | rank.meets_us
-            records.append(record | {"rank": f"{summary.rank}{mark}", "cause": cause})
-        has_device = found.ranks[0].device != CPU
-        heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
-        why = "main idle cause" if has_device else "most of the path"
-        holds_up = waiting is not None and waiting.straggler == slowest.rank
-        marked = "the others wait for it" if holds_up else "the slowest"
-        marked = f"; * {marked}" if len(records) > 1 else ""
-        title = f"Ranks, mean of {tables.counted(found.ranks[0].summary.steps, 'step')}{marked}"
-        yield Table(title, f"{heads};waiting_us=waiting:us;cause={why}:name!", records)
-        yield tables.straggler_text(waiting.to_dict() if waiting else None)
-        steps = [(step.name, step.role, step.accounting.step_us) for step in slowest.steps]
-        yield tables.excluded_steps(steps)
+        found, steps = self.of, self.of.slowest.steps
+        yield _ranks(found)
+        yield tables.straggler_text(found.waiting.to_dict() if found.waiting else None)
+        yield tables.excluded_steps([(s.name, s.role, s.accounting.step_us) for s in steps])
 
     def causes(self, rank: RankBreakdown) -> Iterator[Block]:
         """Communication and memory of a rank; idle time and path by cause."""
@@ -99,28 +85,33 @@ class BreakdownPage:
         return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
 
     def details(self, rank: RankBreakdown) -> Iterator[Block]:
-        """The steps of a rank, what operators with shapes reached, and host overheads."""
-        from perfmodel.prediction.breakdown.tables import rounded_records
-
+        """The steps, rates and host overheads of a rank."""
         records = [
             asdict(step.accounting) | {"step": tables.step_name(step.name, step.role)}
             for step in rank.steps
         ]
         heads = _STEPS if rank.device != CPU else _STEPS[:2]
         yield Table(f"Steps{self._where(rank)}", heads, records)
-        if rank.device != CPU:
-            rates, reached = rank.sums("rates"), rounded_records(rank.rows("rates", self.rows))
-            for row in reached:
-                row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
-                row["rate"] = row["tflop_per_s"] if row["flop"] else None
-            yield from _per_step("Rates by shape", _RATES, reached)
-            if reached:
-                peaks = f" Roofline of {rates.device}." if rates.device else ""
-                share = tables.percent(rates.named_frac, 1)
-                yield f"{share} of the kernel time has a rate.{peaks}"
-            if rates.note:
-                yield f"Rates by shape: {rates.note}"
+        yield from self._rates(rank)
         yield from _overheads(tables.median_step(rank.steps))
+
+    def _rates(self, rank: RankBreakdown) -> Iterator[Block]:
+        """What operators with shapes reached, against what the device could."""
+        from perfmodel.prediction.breakdown.tables import rounded_records
+
+        rates = rank.sums("rates")
+        if rank.device == CPU:
+            return
+        records = rounded_records(rank.rows("rates", self.rows))
+        for row in records:
+            row["op"] = f"{row['operator'].removeprefix('aten::')}({row['shapes']})"
+            row["rate"] = row["tflop_per_s"] if row["flop"] else None
+        yield from _per_step("Rates by shape", _RATES, records)
+        if records:
+            peaks = f" Roofline of {rates.device}." if rates.device else ""
+            yield f"{tables.percent(rates.named_frac, 1)} of the kernel time has a rate.{peaks}"
+        if rates.note:
+            yield f"Rates by shape: {rates.note}"
 
     def hotspots(self) -> Iterator[Table]:
         """Kernels, operators, ranges and collectives by their time, in the mean over ranks."""
@@ -180,6 +171,26 @@ def about(found: Breakdown) -> str:
     """The source, its device and how many ranks it has."""
     ranks = tables.counted(len(found.ranks), "rank")
     return f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}"
+
+
+def _ranks(breakdown: Breakdown) -> Table:
+    """One row per rank: means over the steady steps."""
+    has_device, waiting = breakdown.ranks[0].device != CPU, breakdown.waiting
+    cause = "main idle cause" if has_device else "most of the path"
+    heads = f"rank;{_RANKS if has_device else 'step_us=step:us;transfer_us=transfer:us'}"
+    records = []
+    for rank in breakdown.ranks:
+        summary = rank.summary
+        is_slowest = len(breakdown.ranks) > 1 and summary.rank == breakdown.slowest.rank
+        record = asdict(summary) | rank.meets_us
+        record |= {"rank": f"{summary.rank}{' *' if is_slowest else ''}"}
+        record |= {"cause": named(summary.main_cause) if summary.main_cause else None}
+        records.append(record)
+    holds_up = waiting is not None and waiting.straggler == breakdown.slowest.rank
+    marked = "the others wait for it" if holds_up else "the slowest"
+    marked = f"; * {marked}" if len(records) > 1 else ""
+    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
+    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
 
 
 def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:

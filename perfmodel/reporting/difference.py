@@ -240,7 +240,10 @@ class Difference:
 
 def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> Difference:
     """What differs between `a` and `b`, rank with like rank, and what crosses `limits`: shares by
-    which figures may grow. Raises `UsageError` where they have not a figure that has a limit."""
+    which figures may grow.
+
+    Raises `UsageError` where they have not a figure that has a limit.
+    """
     limits, pairs = limits or {}, _like_ranks(a, b)
     ranks = [(a.ranks[one], b.ranks[other]) for one, other in pairs]
     known = dict.fromkeys([*ranks[0][0].figures, *ranks[0][1].figures, MEMORY])

@@ -106,7 +106,9 @@ def _html(blocks: Iterable[Block]) -> str:
 
 def answer_html(answer: Mapping[str, Any], name: str) -> str:
     """The page of an answer that was stored as JSON under `name`: it in brief, and its tables.
-    Raises `UsageError` for a damaged one."""
+
+    Raises `UsageError` for a damaged one.
+    """
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}

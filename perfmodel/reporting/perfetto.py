@@ -121,7 +121,9 @@ _NOT_IN_XML = re.compile("[^\t\n\r\u0020-\ud7ff\ue000-\ufffd\U00010000-\U0010fff
 
 def graphml(graph: ExecutionGraph) -> bytes:
     """The graph as a GraphML document in UTF-8, node and edge attributes as in `to_networkx`.
-    Characters that XML cannot hold become U+FFFD. The same graph gives the same bytes."""
+
+    Characters that XML cannot hold become U+FFFD. The same graph gives the same bytes.
+    """
     import networkx as nx
 
     network = graph.to_networkx()
@@ -203,7 +205,9 @@ def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
 
 def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, Any]]:
     """Per node that is a collective of known kind and size: the attributes that a simulator wants.
-    What the file says stands on the kernel (since 2024) or on the operator that launched it."""
+
+    What the file says stands on the kernel (since 2024) or on the operator that launched it.
+    """
     rows = np.flatnonzero((graph.nodes_.kind == NodeKind.COLLECTIVE) & (graph.nodes_.row >= 0))
     links = link(rank)
     launched_by = np.full(len(rank), NONE, np.int64)

@@ -85,8 +85,10 @@ def side_of(
     steps_by: str = "",
 ) -> Side:
     """A trace as it was measured, or the first result of a prediction, or what was stored of them:
-    an answer, or the path of its JSON. Raises `TraceError` for what is none of them, `UsageError`
-    for an answer that cannot be read."""
+    an answer, or the path of its JSON.
+
+    Raises `TraceError` for what is none of them, `UsageError` for an answer that cannot be read.
+    """
     if isinstance(source, Prediction):
         return _side_of_answer(source.to_dict(), str(source.source["trace"]))
     if isinstance(source, Trace):

@@ -57,8 +57,10 @@ class Tracks(NamedTuple):
 
 def first_step(timeline: Timeline) -> tuple[float, float]:
     """When the first step of any rank starts (without steps: the first node), and how long before
-    it the first node does, in microseconds. Raises `GraphError` naming the first node whose time is
-    not a number."""
+    it the first node does, in microseconds.
+
+    Raises `GraphError` naming the first node whose time is not a number.
+    """
     finite = np.isfinite(timeline.start_us) & np.isfinite(timeline.end_us)
     if not finite.all():
         node = int(np.argmin(finite))
@@ -71,8 +73,10 @@ def first_step(timeline: Timeline) -> tuple[float, float]:
 
 def tracks_of(timeline: Timeline, zero_us: float, *, with_path: bool = True) -> Tracks:
     """The tracks of a timeline: of each rank its steps, their critical paths on whatever ranks,
-    threads and streams, and the idle time of its device by cause. `zero_us` is the zero of the file
-    in the time of the timeline."""
+    threads and streams, and the idle time of its device by cause.
+
+    `zero_us` is the zero of the file in the time of the timeline.
+    """
     graph, marks, walker = timeline.graph, timeline.graph.marks, PathWalker(timeline)
     about = {"rank": marks.rank, "name": list(map(whole_text, marks.name)), "kind": "step"}
     times = {"start_us": timeline.end_us[marks.start], "end_us": timeline.end_us[marks.end]}

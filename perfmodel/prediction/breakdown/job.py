@@ -267,8 +267,10 @@ class Breakdown(HotTables):
 
     def table(self, name: str, rank: int | None = None) -> pd.DataFrame:
         """One of the tables as a frame: `top_kernels top_operators annotations collectives rates`,
-        of one rank or in the mean over all; `summary memory`, rank by rank. Raises `UsageError`
-        where there is no such table or rank."""
+        of one rank or in the mean over all; `summary memory`, rank by rank.
+
+        Raises `UsageError` where there is no such table or rank.
+        """
         import pandas as pd
 
         chosen = [each for each in self.ranks if rank is None or each.rank == rank]
@@ -284,7 +286,9 @@ class Breakdown(HotTables):
 
     def plot(self, rank: int | None = None, step: int = 0) -> Figure:
         """The timeline of one step (index) of one rank (default: the first), as it was measured.
-        Raises `UsageError` where there is no such rank or step."""
+
+        Raises `UsageError` where there is no such rank or step.
+        """
         from perfmodel.timeline.critical_path import step_figure
 
         chosen = next((r for r in self.ranks if rank is None or r.rank == rank), None)
