@@ -6,7 +6,7 @@ as long as to link a trace.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,19 +18,6 @@ Mask = NDArray[np.bool_]
 S = TypeVar("S", bound=np.generic)
 Keys = NDArray[np.complex128]
 """What is compared by its real part, then by its imaginary one."""
-
-
-def clipped(values: Floats, least: Floats | float, most: Floats | float) -> Floats:
-    """`values`, from `least` to `most`; NumPy's own takes five times as long for few of them."""
-    return np.asarray(np.minimum(np.maximum(values, least), most))
-
-
-def of_texts(texts: Sequence[str], value: Callable[[str], Any]) -> NDArray[Any]:
-    """`value` of each of the texts `[n]`, asked once for all that are equal."""
-    known = {text: value(text) for text in set(texts)}
-    if len(known) == 1:
-        return np.full(len(texts), *known.values())
-    return np.array([known[text] for text in texts])
 
 
 def distinct(values: NDArray[S]) -> NDArray[S]:

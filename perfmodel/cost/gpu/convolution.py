@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Mask, clipped, of_texts
+from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
@@ -37,7 +37,8 @@ def analyse_convolution(group: Group, device: Device) -> Analysis:
     is_first = (device.target == "cuda") & (dims["channels_last"] <= 0.0)
     on_matrix = rates.has_matrix_units(device, group.dtypes)
     vector = _VECTOR_BYTES / group.item_bytes
-    channels, in_tf32 = dims["in_channels"] / _depth(dims), of_texts(group.dtypes, "tf32".__eq__)
+    channels = dims["in_channels"] / _depth(dims)
+    in_tf32 = rates.of_dtypes(group.dtypes, "tf32".__eq__)
     # Too few for a vector are taken as they come, by vector units.
     is_few = on_matrix & in_tf32 & is_forward & is_first & (channels < vector)
     implicit = _C["implicit_frac"].get(device.target, _C.usual_implicit_frac)
@@ -108,7 +109,7 @@ def _product(dims: Dims, direction: str, lanes: Floats) -> tuple[Floats, Floats,
     take channels in whole `lanes`, one per so many groups that they fill the smallest tile."""
     area, depth, groups = kernel_area(dims), _depth(dims), dims["groups"]
     fewest = np.minimum(dims["in_channels"] / depth, dims["out_channels"]) / groups
-    groups = np.where(lanes > 1.0, groups / clipped(_SMALLEST / fewest, 1.0, groups), groups)
+    groups = np.where(lanes > 1.0, groups / np.clip(_SMALLEST / fewest, 1.0, groups), groups)
     inputs = np.ceil(dims["in_channels"] / depth / groups / lanes) * lanes * depth
     outputs = np.ceil(dims["out_channels"] / groups / lanes) * lanes
     made, given = dims["batch"] * output_area(dims), dims["batch"] * input_area(dims)

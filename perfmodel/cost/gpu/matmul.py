@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
-from functools import lru_cache
+from functools import cache, lru_cache
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Mask, clipped, distinct, of_texts
+from perfmodel.base.arrays import Floats, Mask
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu import rates
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
@@ -64,20 +64,25 @@ def fastest(
     units or on vector units."""
     sizes = np.array([b, m, n, k, item_bytes, rate_flop_per_us / device.sm_count])
     whole, splits = np.zeros((len(Tiling._fields), len(m))), _SPLITS[_SPLITS[:, 0] <= most_splits]
-    for kind in distinct(is_matrix_unit).tolist():
-        unit, index = "matrix" if kind else "vector", np.flatnonzero(is_matrix_unit == kind)
-        rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
-        most = 2.0 * _C.full_block_outputs
-        usual = (rows * columns <= most) & (abs(np.log2(rows / columns)) <= 1.0)
-        rows, columns = rows[usual], columns[usual]
-        side = rows * columns / (rows + columns)
-        reached = side / (side + _C["tile_half_side"][unit])
-        tiles = np.array([rows, columns, reached / reached.max()])[:, :, None, None]
-        alone_frac = _C["alone_frac"][unit]
+    for unit, is_own in (("vector", ~is_matrix_unit), ("matrix", is_matrix_unit)):
+        index = np.flatnonzero(is_own)
         for begin in range(0, len(index), _AT_ONCE):
             own = index[begin : begin + _AT_ONCE]
-            whole[:, own] = _fastest(sizes[:, own], device, tiles, splits, alone_frac)
+            alone_frac = _C["alone_frac"][unit]
+            whole[:, own] = _fastest(sizes[:, own], device, _tiles(unit), splits, alone_frac)
     return Tiling(*whole)
+
+
+@cache
+def _tiles(unit: str) -> Floats:
+    """The usual tiles' rows, columns and shares of the peak, `[3, tiles, 1, 1]`."""
+    rows, columns = np.meshgrid(_C.tile_sides, _C.tile_sides)
+    most = 2.0 * _C.full_block_outputs
+    usual = (rows * columns <= most) & (abs(np.log2(rows / columns)) <= 1.0)
+    rows, columns = rows[usual], columns[usual]
+    side = rows * columns / (rows + columns)
+    reached = side / (side + _C["tile_half_side"][unit])
+    return np.array([rows, columns, reached / reached.max()])[:, :, None, None]
 
 
 def _fastest(
@@ -87,8 +92,7 @@ def _fastest(
     splits: NDArray[np.int_],
     alone_frac: float,
 ) -> NDArray[np.float64]:
-    """The columns of `Tiling` `[columns, n]`, from all candidates `[tiles, splits, n]`; `tiles`
-    are their rows, columns and shares of the peak, `[3, tiles, 1, 1]`."""
+    """The columns of `Tiling` `[columns, n]`, from all candidates `[tiles, splits, n]`."""
     b, m, n, k, item_bytes, per_sm = sizes
     rows, columns, frac = tiles
     sms, l2 = float(device.sm_count), rates.l2_bytes_per_us(device)
@@ -129,7 +133,7 @@ def _fastest(
 def starts_us(rounds: Floats, block_outputs: Floats, device: Device) -> Floats:
     """What rounds of blocks after the first take to start; small blocks start several at once."""
     most, round_us = _C["blocks_at_once"][device.target], _C["round_us"][device.target]
-    at_once = clipped(_C.full_block_outputs / block_outputs, 1.0, most)
+    at_once = np.clip(_C.full_block_outputs / block_outputs, 1.0, most)
     return np.asarray(np.maximum(rounds / at_once - 1.0, 0.0) * round_us)
 
 
@@ -155,7 +159,7 @@ def overlapped(
     Multiplying and moving overlap as far as the kernels of the chip's generation load the next
     operands, and store the last outputs, beside multiplying these.
     """
-    corner = of_texts(dtypes, lambda dtype: _corner(dtype, device))
+    corner = rates.of_dtypes(dtypes, lambda dtype: _corner(dtype, device))
     return np.asarray((compute_us**corner + memory_us**corner) ** (1.0 / corner))
 
 
@@ -217,7 +221,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
     beside_us = np.where((n == 1.0) & (bias > 0.0), _C.bias_copy_us, 0.0)
 
     # Of an element as the units multiply it.
-    item = of_texts(
+    item = rates.of_dtypes(
         dtypes, lambda of: item_bytes(rates.COMPUTE_DTYPE.get(of, of).replace("fp4", "nvfp4"))
     )
     on_units = rates.has_matrix_units(device, dtypes)
@@ -275,14 +279,14 @@ def _beside_weights(rows: Rows) -> tuple[Floats, Floats, Mask]:
     for name, dtypes in _COME_ROUNDED.items():
         rounded |= (framework == framework_code(name)) & _among(rows.dtype, dtypes)
     activations = np.where(is_half & ~rounded, 2.0, stored)
-    sums = of_texts(rows.dtype, lambda dtype: item_bytes(_SUMS.get(dtype, "bf16")))
+    sums = rates.of_dtypes(rows.dtype, lambda dtype: item_bytes(_SUMS.get(dtype, "bf16")))
     results = np.where(framework == framework_code(TORCH), sums, 2.0)
     results = np.where(is_half, results, stored)
     return activations, results, _among(rows.dtype, QUANTISED) & ~rounded
 
 
 def _among(dtypes: Sequence[str], some: frozenset[str]) -> Mask:
-    return of_texts(dtypes, some.__contains__)
+    return rates.of_dtypes(dtypes, some.__contains__)
 
 
 _EXPERTS = coefficients("gpu.experts")

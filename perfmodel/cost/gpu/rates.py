@@ -7,13 +7,14 @@ GPU draws.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, clipped, of_texts
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.errors import ModelError
@@ -26,12 +27,20 @@ _C = coefficients("gpu.rates")
 SECTOR_BYTES, LANES = _C.sector_bytes, _C["lanes"]
 
 
+def of_dtypes(dtypes: Sequence[str], value: Callable[[str], Any]) -> NDArray[Any]:
+    """`value` of each row's dtype `[n]`, asked once for all that are equal."""
+    known = {dtype: value(dtype) for dtype in set(dtypes)}
+    if len(known) == 1:
+        return np.full(len(dtypes), *known.values())
+    return np.array([known[dtype] for dtype in dtypes])
+
+
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it for a second."""
     usual = _C.usual_fp32_tflop_per_s_per_w
     fp32 = of_generation(device, _C["fp32_tflop_per_s_per_w"], usual) * device.tdp_w * 1e6
     known = _C["cool_flop_per_j"].get(device.compute_capability or "", np.inf)
-    is_fp32 = of_texts(dtypes, lambda dtype: dtype == "fp32")
+    is_fp32 = of_dtypes(dtypes, lambda dtype: dtype == "fp32")
     return np.minimum(peak, np.where(is_fp32, fp32, _held_frac(device, known) * peak))
 
 
@@ -39,8 +48,8 @@ def hot_us(flop: Floats, dtypes: Sequence[str], device: Device) -> Floats:
     """Microseconds `[n]` that `flop` of matrix products in fewer bits than 32 take on a board that
     has long been at its power limit; nothing in fp32, and where no such board was seen."""
     held = _held_frac(device, of_generation(device, _C["flop_per_j"], np.inf))
-    usual = of_texts(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
-    peak = of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
+    usual = of_dtypes(dtypes, lambda dtype: np.inf if dtype == "fp32" else held)
+    peak = of_dtypes(dtypes, lambda dtype: _matrix_rate(dtype, device))
     return np.asarray(flop / (usual * peak))
 
 
@@ -76,7 +85,7 @@ def matrix_flop_per_us(device: Device, dtypes: Sequence[str]) -> Floats:
     for dtype in sorted(set(dtypes)):
         if not device.multiplies(COMPUTE_DTYPE.get(dtype, dtype)):
             raise ModelError(f"{device.name}: no units for products in {dtype}")
-    return of_texts(dtypes, lambda dtype: _matrix_rate(dtype, device))
+    return of_dtypes(dtypes, lambda dtype: _matrix_rate(dtype, device))
 
 
 @lru_cache(maxsize=1024)
@@ -114,7 +123,7 @@ def is_older(device: Device, capability: str) -> bool:
 
 def has_matrix_units(device: Device, dtypes: Sequence[str]) -> NDArray[np.bool_]:
     """Per row, whether the chip has matrix units for the dtype, whatever was changed of it."""
-    return of_texts(dtypes, lambda dtype: _has_units(dtype, device))
+    return of_dtypes(dtypes, lambda dtype: _has_units(dtype, device))
 
 
 @lru_cache(maxsize=1024)
@@ -166,7 +175,7 @@ def missed_share(working_set_bytes: Floats, device: Device) -> Floats:
     """Share of the bytes that the cache does not hold from their last use, 0 to 1."""
     fill = working_set_bytes / cache_bytes(device)
     up_to = _C.resident_up_to
-    return clipped((fill - up_to) / (_C.gone_from - up_to), 0.0, 1.0)
+    return np.clip((fill - up_to) / (_C.gone_from - up_to), 0.0, 1.0)
 
 
 def bound_us(total_bytes: Floats, device: Device) -> Floats:
@@ -192,7 +201,7 @@ ROW_KERNELS = frozenset(_STREAM["row_kernels"]) | frozenset(_AS)
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
     _, least_threads, most_threads, register_cols = _STREAM["row_kernels"][_AS.get(op, op)]
-    threads = clipped(cols / _STREAM.cols_per_thread, least_threads, most_threads)
+    threads = np.clip(cols / _STREAM.cols_per_thread, least_threads, most_threads)
     per_sm = (device.max_threads_per_sm or _STREAM.usual_threads_per_sm) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
     share = at_once * cols * item / device.l2_bytes
@@ -202,7 +211,7 @@ def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: De
 def repeated_passes(op: str, resident: Floats) -> tuple[Floats, Floats]:
     """Passes over the row after the first: (all of them, those that go to memory), per row."""
     again, *_ = _STREAM["row_kernels"][_AS.get(op, op)]
-    missed = clipped(
+    missed = np.clip(
         (resident - _STREAM.held_up_to) / (_STREAM.gone_from - _STREAM.held_up_to), 0.0, 1.0
     )
     return np.where(resident > 0.0, again, 0.0), again * missed
@@ -271,7 +280,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     special = each * elements / special_per_us(device)
     random = group.dims.get("random", 0.0) * _STREAM["random_flop"][device.target]
     flop = group.flop + random * group.dims.get("elements", 0.0)
-    is_wide = of_texts(group.dtypes, "fp64".__eq__)
+    is_wide = of_dtypes(group.dtypes, "fp64".__eq__)
     rate = np.where(is_wide, fp64_flop_per_us(device)[0], device.fp32_tflop_per_s * 1e6)
     compute = np.maximum(flop / rate, special)
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * rate))

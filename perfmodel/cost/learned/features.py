@@ -17,7 +17,7 @@ from functools import cached_property
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, clipped
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.gpu import attention, convolution, matmul, rates
 from perfmodel.cost.gpu.analysis import Analyse, Analysis, Heuristic
 from perfmodel.hardware import Device
@@ -177,15 +177,15 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
         "cols": log(columns),
         "align_cols": alignment(columns),
         "row_bytes": log(columns * item),
-        "fill": clipped(log(total / device.l2_bytes), -6.0, 3.0),
-        "rows_per_sm": clipped(log(down / device.sm_count), -6.0, 6.0),
+        "fill": np.clip(log(total / device.l2_bytes), -6.0, 3.0),
+        "rows_per_sm": np.clip(log(down / device.sm_count), -6.0, 6.0),
         "flop_per_byte": log(analysis.flop / total),
         "read_share": analysis.read_bytes / total,
         "item_bytes": np.log2(item),
         "compute": share(analysis.shares["compute"], base),
         "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
-        "resident": clipped(log(resident), -4.0, 4.0),
+        "resident": np.clip(log(resident), -4.0, 4.0),
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
     if rows.in_framework().any():
         features |= _frameworks(rows)

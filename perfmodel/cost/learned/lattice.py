@@ -12,7 +12,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, clipped
+from perfmodel.base.arrays import Floats
 from perfmodel.cost.contract import OfDevice
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import FIRST_TURNED, FRAMEWORK, SECOND_TURNED, Rows
@@ -51,7 +51,7 @@ class Lattice:
         """Log microseconds at `sizes` `[axes, n]` (log2), by the nearest edge outside."""
         cells = np.array(self.log_us.shape)[:, None] - 1
         first, last = self.ends
-        place = clipped((sizes - first) / (last - first) * cells, 0.0, cells)
+        place = np.clip((sizes - first) / (last - first) * cells, 0.0, cells)
         low = np.minimum(place.astype(np.int64), cells - 1)
         strides = np.array(self.log_us.strides) // self.log_us.itemsize
         corners = strides @ np.indices([2] * len(strides)).reshape(len(strides), -1)

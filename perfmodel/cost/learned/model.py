@@ -11,7 +11,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints, clipped, median
+from perfmodel.base.arrays import Floats, Ints, median
 from perfmodel.cost.contract import Estimate, Explanation
 from perfmodel.cost.gpu.analysis import (
     AS_TIMED,
@@ -206,7 +206,7 @@ class Part:
         below = np.log(cell.measured["base_us"] / np.maximum(base_us, 1e-300))
         for name in NOT_BELOW.get(self.fitted.family, ()):
             below = np.maximum(below, cell.measured[name] - columns.features[name])
-        support = clipped(1.0 - below / _FADES_OVER, 0.0, 1.0)
+        support = np.clip(1.0 - below / _FADES_OVER, 0.0, 1.0)
         share = 1.0 - (1.0 - self.fitted.share) * (1.0 - alike)
         us = base_us * np.exp(support * share * learned) + columns.extra_us
         least = max(1.0 - cell.within_us / device.kernel_floor_us, 0.0)
@@ -243,7 +243,7 @@ class Part:
         cell, columns = self.cell(rows, own), FEATURES[self.fitted.family](rows, known)
         (kernel_us, support), analysis = self.kernels(columns, known, cell), columns.analysis
         if self.fitted.family == MATMUL or self.fitted.name == _BY_ROWS:
-            kernel_us = clipped(kernel_us, *limits_us(self._lattice_us, id(self), rows, known))
+            kernel_us = np.clip(kernel_us, *limits_us(self._lattice_us, id(self), rows, known))
         changed = 0.0 if known is device else distance(describe(device), own)
         if known is not device:
             before, analysis = analysis, self.heuristic.analyse(rows, device)
