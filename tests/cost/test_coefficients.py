@@ -17,6 +17,7 @@ import pytest
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import coefficients_of
 from perfmodel.cost.models import ANALYSES
+from perfmodel.errors import ModelError
 from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.explain import reason_of_row
@@ -202,6 +203,13 @@ def test_each_is_measured_often_published_or_says_that_it_is_assumed() -> None:
             source = entry["source"]
         is_grounded = re.match(r"assumed|by definition", source) or PUBLIC.search(source)
         assert is_grounded or entry.get("rows", 0) >= FEWEST_ROWS, (name, source)
+
+
+def test_a_table_or_file_that_is_missing_is_named() -> None:
+    with pytest.raises(ModelError, match=r"gpu\.toml: no coefficients \[nothing\.NAME\] in it"):
+        coefficients("gpu.nothing")
+    with pytest.raises(ModelError, match=r"nothing\.toml"):
+        coefficients("nothing.streaming")
 
 
 @pytest.mark.parametrize("hardware", ["a100-sxm-80gb", "epyc-7742"])

@@ -6,14 +6,17 @@ lists all; tests refuse one without unit or source, and one that no module reads
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.schema import read_toml
+from perfmodel.errors import ModelError
+
 ASSUMED = "assumed"
+_MAX_BYTES = 1_000_000
 
 
 class Group(dict[str, Any]):
@@ -32,9 +35,13 @@ class Group(dict[str, Any]):
 
 @cache
 def coefficients(name: str) -> Group:
-    """Those of a module, by `PACKAGE.MODULE`: `gpu.streaming`."""
+    """Those of a module, by `PACKAGE.MODULE`: `gpu.streaming`. Raises `ModelError` where the file
+    or its table is missing or damaged."""
     package, _, module = name.partition(".")
-    return Group(document(package)[module])
+    tables = document(package)
+    if module not in tables:
+        raise ModelError(f"{_file(package)}: no coefficients [{module}.NAME] in it")
+    return Group(tables[module])
 
 
 @dataclass(frozen=True)
@@ -81,5 +88,8 @@ def _converted(value: Any) -> Any:
 @cache
 def document(package: str) -> dict[str, dict[str, dict[str, Any]]]:
     """All coefficients of a package, by module and name."""
-    text = Path(__file__).with_name(f"{package}.toml").read_text("utf-8")
-    return tomllib.loads(text)
+    return read_toml(_file(package), _MAX_BYTES, ModelError)
+
+
+def _file(package: str) -> Path:
+    return Path(__file__).with_name(f"{package}.toml")
