@@ -43,8 +43,9 @@ from perfmodel.cost.collectives.learned import (
     features_of,
     latency_frac,
 )
-from perfmodel.cost.learned.store import of_booster, pack
+from perfmodel.cost.learned.store import pack
 from perfmodel.errors import ModelError
+from perfmodel.validate.calibrate.kernel_part import of_booster
 
 MIN_BYTES = 512
 SCORED_BYTES = 65_536

@@ -80,7 +80,7 @@ def test_predictions_load_nothing_that_only_fits_need() -> None:
 
 def test_trees_answer_for_many_rows_without_what_grew_them() -> None:
     code = (
-        "import numpy as np; from perfmodel.cost.learned.store import default_models\n"
+        "import numpy as np; from perfmodel.cost.durations import default_models\n"
         "from perfmodel.cost.learned.features import COLUMNS\n"
         "part = default_models()['attention'].parts[0]\n"
         "rows = np.zeros((30_000, len(part.fitted.features) + len(COLUMNS)), np.float32)\n"

@@ -189,8 +189,7 @@ class KernelOptions:
         if self.models is None and self.kernels is None:
             yield
             return
-        from perfmodel.cost.durations import using_kernels
-        from perfmodel.cost.learned.store import using_models
+        from perfmodel.cost.durations import using_kernels, using_models
 
         with using_models(self.models, trusted=self.trust_models), using_kernels(self.kernels):
             yield

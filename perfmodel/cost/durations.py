@@ -34,7 +34,8 @@ from perfmodel.cost.contract import (
 from perfmodel.cost.gpu.analysis import among_others
 from perfmodel.cost.gpu.program import in_program
 from perfmodel.cost.learned.features import PHYSICS
-from perfmodel.cost.learned.store import default_models, load_models
+from perfmodel.cost.learned.model import Learned
+from perfmodel.cost.learned.store import BUNDLED, MANIFEST, load_models
 from perfmodel.errors import ModelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, cluster, load
 from perfmodel.ops.rows import Rows
@@ -52,6 +53,33 @@ Chosen: TypeAlias = tuple[tuple[str, str], ...]
 Kernels: TypeAlias = str | Mapping[str, str] | Chosen
 """Family to the name of its model: `matmul=heuristic,embedding=learned`, a mapping, or pairs."""
 _CHOSEN: ContextVar[Chosen] = ContextVar("kernel models by name", default=())
+_OWN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models of a user", default=None)
+
+
+@contextmanager
+def using_models(folder: str | Path | None, *, trusted: bool = False) -> Iterator[None]:
+    """Within it, the families of `folder` answer before the bundled ones; None changes nothing.
+
+    Raises `ModelError` as `load_models` does.
+    """
+    own = _OWN.get() if folder is None else load_models(folder, trusted=trusted)
+    token = _OWN.set(own)
+    try:
+        with answered_by(None if folder is None else Path(folder) / MANIFEST):
+            yield
+    finally:
+        _OWN.reset(token)
+
+
+def default_models() -> Mapping[str, Learned]:
+    """The fitted models by family: those of `using_models`, else those of the package, if it was
+    installed with them."""
+    return {**_bundled(), **(_OWN.get() or {})}
+
+
+@lru_cache(maxsize=1)
+def _bundled() -> Mapping[str, Learned]:
+    return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
 def kernels_in_use() -> Chosen:

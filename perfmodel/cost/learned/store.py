@@ -1,5 +1,5 @@
-"""Boosted trees as plain arrays, walked with NumPy (only fits load XGBoost), and the directories of
-models that hold them: a manifest and files of trees, plain data, checked by hash.
+"""Boosted trees as plain arrays, walked with NumPy, and the directories of models that hold them: a
+manifest and files of trees, plain data, checked by hash.
 
 A user's own regressor (`fit kernels --estimator`) is in joblib's format: loading it runs code, so
 it is loaded only where the user has said that the directory is trusted.
@@ -7,7 +7,6 @@ it is loaded only where the user has said that the directory is trusted.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
 import io
 import json
@@ -15,9 +14,7 @@ import os
 import shutil
 import sys
 import warnings
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -28,7 +25,6 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.answers import answered_by
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.registry import library
@@ -129,38 +125,6 @@ class Forest:
         return code
 
 
-def of_booster(booster: Any) -> tuple[Forest, int]:
-    """The trees of XGBoost's `Booster`, and of how many columns they are."""
-    learner = json.loads(booster.save_raw("json"))["learner"]
-    inner: list[tuple[int, int, int, float]] = []  # tree, place in the heap, feature, threshold
-    leaves: list[tuple[int, int, float]] = []
-    trees = learner["gradient_booster"]["model"]["trees"]
-    for at, tree in enumerate(trees):
-        places = [(0, 0)]
-        for node, place in places:  # children are appended on the way
-            below, number = tree["left_children"][node], tree["split_conditions"][node]
-            if below < 0:
-                leaves.append((at, place, number))
-                continue
-            inner.append((at, place, tree["split_indices"][node], number))
-            places += [(below, 2 * place + 1), (tree["right_children"][node], 2 * place + 2)]
-    nodes = 0
-    while nodes <= max((place for _, place, *_ in inner), default=-1):
-        nodes = 2 * nodes + 1
-    feature = np.zeros((len(trees), nodes), np.int32)
-    threshold = np.full(feature.shape, np.inf, np.float32)
-    value = np.zeros((len(trees), nodes + 1), np.float32)
-    for at, place, column, number in inner:
-        feature[at, place], threshold[at, place] = column, number
-    for at, place, number in leaves:
-        while place < nodes:
-            place = 2 * place + 1
-        value[at, place - nodes] = number
-    parameters = learner["learner_model_param"]
-    start = float(str(parameters["base_score"]).strip("[]"))
-    return Forest(feature, threshold, value, start), int(parameters["num_feature"])
-
-
 def pack(forest: Forest, columns: int) -> bytes:
     """`forest`, of at most 256 `columns`, as `unpack` reads it: features, thresholds and leaves of
     all trees, one, four and four bytes each (little-endian)."""
@@ -194,7 +158,6 @@ MANIFEST = "manifest.json"
 BUNDLED = Path(__file__).parents[1] / "bundled"
 SCHEMA = "perfmodel.kernel-models/14"
 _MAX_BYTES = 64_000_000
-_CHOSEN: ContextVar[Mapping[str, Learned] | None] = ContextVar("kernel models", default=None)
 _REMEDY = "fit it again with perfmodel fit kernels"
 
 
@@ -256,22 +219,6 @@ class Stored:
         return np.clip(predicted, self.about.low, self.about.high)
 
 
-def stored(fitted: Any, name: str, low: float, high: float) -> Stored:
-    """A fitted estimator under the `name` of its file: XGBoost's as trees, any other by joblib,
-    with the range of its targets."""
-    if hasattr(fitted, "get_booster"):
-        content = gzip.compress(pack(*of_booster(fitted.get_booster())), 9, mtime=0)
-        about = File(f"{name}.trees.gz", hashlib.sha256(content).hexdigest())
-        return Stored(content, about, name)
-    import joblib
-
-    stream, kind = io.BytesIO(), type(fitted)
-    joblib.dump(fitted, stream, compress=3)
-    content = stream.getvalue()
-    digest, module = hashlib.sha256(content).hexdigest(), f"{kind.__module__}:{kind.__qualname__}"
-    return Stored(content, File(f"{name}.joblib", digest, module, low, high), name)
-
-
 def save(folder: Path, families: Mapping[str, Learned], about: Mapping[str, Any]) -> None:
     """Write `families` and their provenance `about` as the directory `folder`, whole or not at all.
 
@@ -310,33 +257,6 @@ def load_models(folder: str | Path, *, trusted: bool = False) -> dict[str, Learn
     one that is missing, cut, changed, of another version, or not trusted.
     """
     return dict(_loaded(str(Path(folder).resolve()), str(folder), trusted))
-
-
-@contextmanager
-def using_models(folder: str | Path | None, *, trusted: bool = False) -> Iterator[None]:
-    """Within it, the families of `folder` answer before the bundled ones; None changes nothing.
-
-    Raises `ModelError` as `load_models` does.
-    """
-    chosen = _CHOSEN.get() if folder is None else load_models(folder, trusted=trusted)
-    token = _CHOSEN.set(chosen)
-    try:
-        with answered_by(None if folder is None else Path(folder) / MANIFEST):
-            yield
-    finally:
-        _CHOSEN.reset(token)
-
-
-def default_models() -> Mapping[str, Learned]:
-    """The fitted models by family: those of `using_models`, else those of the package, if it was
-    installed with them."""
-    chosen = _CHOSEN.get()
-    return _bundled() if chosen is None else {**_bundled(), **chosen}
-
-
-@lru_cache(maxsize=1)
-def _bundled() -> dict[str, Learned]:
-    return load_models(BUNDLED) if (BUNDLED / MANIFEST).is_file() else {}
 
 
 @lru_cache(maxsize=8)

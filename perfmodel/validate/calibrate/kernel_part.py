@@ -7,6 +7,10 @@ fits imports this file, and late.
 
 from __future__ import annotations
 
+import gzip
+import hashlib
+import io
+import json
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -37,12 +41,13 @@ from perfmodel.cost.learned.model import (
     LONG,
     MAX_LOG,
     OTHERS,
+    File,
     Fitted,
     Part,
     kind_of,
     place_of,
 )
-from perfmodel.cost.learned.store import stored
+from perfmodel.cost.learned.store import Forest, Stored, pack
 from perfmodel.errors import ModelError
 from perfmodel.hardware import Device
 from perfmodel.ops.rows import Rows
@@ -147,6 +152,54 @@ def fit_part(
     files = {each: f"{name}.{at}" for at, each in enumerate(devices)} | {OTHERS: name}
     kept = {each: stored(own.fitted, files[each], own.low, own.high) for each, own in fits.items()}
     return replace(part, trees=kept)
+
+
+def stored(fitted: Any, name: str, low: float, high: float) -> Stored:
+    """A fitted estimator under the `name` of its file: XGBoost's as trees, any other by joblib,
+    with the range of its targets."""
+    if hasattr(fitted, "get_booster"):
+        content = gzip.compress(pack(*of_booster(fitted.get_booster())), 9, mtime=0)
+        about = File(f"{name}.trees.gz", hashlib.sha256(content).hexdigest())
+        return Stored(content, about, name)
+    import joblib
+
+    stream, kind = io.BytesIO(), type(fitted)
+    joblib.dump(fitted, stream, compress=3)
+    content = stream.getvalue()
+    digest, module = hashlib.sha256(content).hexdigest(), f"{kind.__module__}:{kind.__qualname__}"
+    return Stored(content, File(f"{name}.joblib", digest, module, low, high), name)
+
+
+def of_booster(booster: Any) -> tuple[Forest, int]:
+    """The trees of XGBoost's `Booster`, and of how many columns they are."""
+    learner = json.loads(booster.save_raw("json"))["learner"]
+    inner: list[tuple[int, int, int, float]] = []  # tree, place in the heap, feature, threshold
+    leaves: list[tuple[int, int, float]] = []
+    trees = learner["gradient_booster"]["model"]["trees"]
+    for at, tree in enumerate(trees):
+        places = [(0, 0)]
+        for node, place in places:  # children are appended on the way
+            below, number = tree["left_children"][node], tree["split_conditions"][node]
+            if below < 0:
+                leaves.append((at, place, number))
+                continue
+            inner.append((at, place, tree["split_indices"][node], number))
+            places += [(below, 2 * place + 1), (tree["right_children"][node], 2 * place + 2)]
+    nodes = 0
+    while nodes <= max((place for _, place, *_ in inner), default=-1):
+        nodes = 2 * nodes + 1
+    feature = np.zeros((len(trees), nodes), np.int32)
+    threshold = np.full(feature.shape, np.inf, np.float32)
+    value = np.zeros((len(trees), nodes + 1), np.float32)
+    for at, place, column, number in inner:
+        feature[at, place], threshold[at, place] = column, number
+    for at, place, number in leaves:
+        while place < nodes:
+            place = 2 * place + 1
+        value[at, place - nodes] = number
+    parameters = learner["learner_model_param"]
+    start = float(str(parameters["base_score"]).strip("[]"))
+    return Forest(feature, threshold, value, start), int(parameters["num_feature"])
 
 
 def _with(part: Part, trees: _Trees | None = None, **changes: Any) -> Part:

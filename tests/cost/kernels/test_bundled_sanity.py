@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 from perfmodel import hardware
 from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS
-from perfmodel.cost.durations import durations_of, explanations_of
+from perfmodel.cost.durations import default_models, durations_of, explanations_of
 from perfmodel.cost.learned.features import FEATURES, describe, matmul_features
 from perfmodel.cost.learned.lattice import Lattice, monotone_midway
-from perfmodel.cost.learned.store import default_models
 from perfmodel.errors import ModelError
 from perfmodel.ops.rows import Rows
 

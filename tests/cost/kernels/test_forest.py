@@ -6,12 +6,8 @@ import numpy as np
 import pytest
 from xgboost import XGBRegressor
 
-from perfmodel.cost.learned.store import (
-    Forest,
-    of_booster,
-    pack,
-    unpack,
-)
+from perfmodel.cost.learned.store import Forest, pack, unpack
+from perfmodel.validate.calibrate.kernel_part import of_booster
 
 
 def forest(start: float = 10.0, column: int = 1) -> Forest:

@@ -16,16 +16,11 @@ from sklearn.linear_model import Ridge
 from sklearn.neighbors import KNeighborsRegressor
 
 import perfmodel
+from perfmodel.cost.durations import default_models, using_models
 from perfmodel.cost.learned.model import File
-from perfmodel.cost.learned.store import (
-    Stored,
-    default_models,
-    load_models,
-    save,
-    stored,
-    using_models,
-)
+from perfmodel.cost.learned.store import Stored, load_models, save
 from perfmodel.errors import ModelError, PerfmodelError
+from perfmodel.validate.calibrate.kernel_part import stored
 from perfmodel.validate.calibrate.kernels import fit_kernels
 
 
