@@ -38,9 +38,9 @@ def analyse_attention(group: Group, device: Device) -> Analysis:
     apart = np.floor(sms / (all_heads / shared))
     apart = np.clip(apart, 1.0, np.ceil(keys / _C.keys_per_part))
     parts = np.where(is_decode, apart, 1.0)
-    by_queries = np.ceil(dims["s"] / _C.queries_per_block)
+    by_queries = np.ceil(dims["s"] / _C.block_rows)
     blocks = parts * all_heads * np.where(is_decode, 1.0 / shared, by_queries)
-    filled = np.where(is_decode, shared / _C.least_queries, dims["s"] / _C.queries_per_block)
+    filled = np.where(is_decode, shared / _C.least_queries, dims["s"] / _C.block_rows)
     filled = np.minimum(1.0, filled)
     waves = np.ceil(blocks / sms)
     wave_frac = blocks / (waves * sms)
@@ -81,8 +81,8 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     peak = rates.matrix_flop_per_us(device, group.dtypes)
     is_narrow = group.item_bytes < _HALF_BYTES
     overlapped = (dims["cutlass"] > 0) | is_narrow
-    rows = _C["tile_rows"]
-    tile_rows = np.where(overlapped, rows["cutlass"], rows.get(device.target, rows["triton"]))
+    is_large = overlapped | (device.target != "cuda")
+    tile_rows = np.where(is_large, _C.block_rows, _C.triton_block_rows)
     sides = np.where(dims["sequences"] > 0, 2.0, 1.0)
     whole = 1.0 + sides * dims["tokens"] * tile_rows / 2.0 / dims["pairs"]
     scores = whole * dims["pairs"] * dims["heads"]
@@ -102,17 +102,18 @@ def analyse_jagged_attention(group: Group, device: Device) -> Analysis:
     executed = executed * np.where(keeps_two, np.maximum(wide, 1.0), 1.0)
     products = executed * whole * flop / (peak * device.gemm_peak_frac)
     elementwise = instructions + specials
-    exposed = of_kernel(_C["exposed_frac"]) * elementwise
+    exposed = np.where(overlapped, _C["exposed_frac"][way], 1.0) * elementwise
     in_turn = (products + exposed) / of_kernel(_C["serial_frac"])
-    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / rows["triton"]
+    blocks = (dims["tokens"] + dims["sequences"] * tile_rows / 2.0) / _C.triton_block_rows
     is_deep = overlapped & (way == "fwd")  # what starts is the pipeline, not a load of a block
     starts = of_kernel(_C["program_us"]) * blocks * dims["heads"] * np.where(is_deep, 1.0, wide)
     compute = np.maximum(in_turn, loads) + starts / device.sm_count
+    call_us = np.where(overlapped, _C["call_us"][way], _KERNEL.start_us)
     memory = rates.transfer_us(group.moved_bytes, device)
     bound = np.maximum(flop / peak, rates.bound_us(group.moved_bytes, device))
     return group.analysis(
         bound_us=bound,
-        kernel_us=of_kernel(_C["call_us"]) + np.maximum(np.maximum(compute, memory), bound),
+        kernel_us=call_us + np.maximum(np.maximum(compute, memory), bound),
         shares={"compute": products + elementwise, "cache": loads, "memory": memory},
         features={"peak_us": flop / peak},
     )

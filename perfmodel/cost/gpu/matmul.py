@@ -240,7 +240,7 @@ def analyse(rows: Rows, device: Device) -> Analysis:
 
     peak = rates.matrix_flop_per_us(device, dtypes)
     known = _C["vector_reached_frac"]
-    by_vectors = known.get(device.compute_capability or rates.USUAL, known[rates.USUAL])
+    by_vectors = known.get(rates.capability_of(device), known[rates.USUAL])
     reached = np.where(on_units, device.gemm_peak_frac, by_vectors)
     tiling = fastest(b, m, n, k, item, peak * reached, device, on_units)
     shortest_us = max(_C.prologue_us, device.kernel_floor_us)

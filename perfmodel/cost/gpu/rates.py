@@ -35,11 +35,23 @@ def of_dtypes(dtypes: Sequence[str], value: Callable[[str], Any]) -> NDArray[Any
     return np.array([known[dtype] for dtype in dtypes])
 
 
+_KERNELS_OF = {"12.0": "8.9", "12.1": "8.9"}
+"""Compute capabilities that run another's kernels. Workstation and GeForce Blackwell have neither
+products of warp groups nor tensor memory (NVIDIA, PTX ISA: `wgmma` is of sm_90a, `tcgen05` of
+sm_100a and sm_103a), and the shared memory and threads of Ada's multiprocessors."""
+
+
+def capability_of(device: Device) -> str:
+    """The compute capability that the device's multiprocessors are like; empty if not NVIDIA's."""
+    own = device.compute_capability or ""
+    return _KERNELS_OF.get(own, own)
+
+
 def sustained_flop_per_us(device: Device, dtypes: Sequence[str], peak: Floats) -> Floats:
     """`peak` `[n]` (FLOP per microsecond), or what the power limit leaves of it for a second."""
     usual = _C.usual_fp32_tflop_per_s_per_w
     fp32 = of_generation(device, _C["fp32_tflop_per_s_per_w"], usual) * device.tdp_w * 1e6
-    known = _C["cool_flop_per_j"].get(device.compute_capability or "", np.inf)
+    known = _C["cool_flop_per_j"].get(capability_of(device), np.inf)
     is_fp32 = of_dtypes(dtypes, lambda dtype: dtype == "fp32")
     return np.minimum(peak, np.where(is_fp32, fp32, _held_frac(device, known) * peak))
 
@@ -102,7 +114,7 @@ def fp64_flop_per_us(device: Device) -> Floats:
     """Peak of fp64 multiply-adds on the vector units, FLOP per microsecond, and that of matrix
     products `[2]`."""
     known = _C["fp64_per_sm_per_clock"]
-    own = known.get(device.compute_capability or device.target, known[USUAL])
+    own = known.get(capability_of(device) or device.target, known[USUAL])
     return 2.0 * device.sm_count * device.boost_mhz * np.array(own)
 
 
@@ -140,7 +152,7 @@ def _has_units(dtype: str, device: Device) -> bool:
 def special_per_us(device: Device) -> float:
     """Exponentials, roots and divisions per microsecond."""
     known = _C["special_per_sm_per_clock"]
-    per_clock: float = known.get(device.compute_capability or USUAL, known[USUAL])
+    per_clock: float = known.get(capability_of(device), known[USUAL])
     return device.sm_count * per_clock * device.boost_mhz
 
 
@@ -233,7 +245,7 @@ def analyse_channels(group: Group, device: Device) -> Analysis:
     memory = passes * channel_bytes * channels / drawn
     memory = np.where(has_statistics, memory, group.moved_bytes / rate)
     blocks_us = np.where(has_statistics, _STREAM["channel_block_us"][device.target], 0.0)
-    latency = _STREAM.channel_start_us + blocks_us * np.ceil(channels / at_once)
+    latency = _STREAM.start_us + blocks_us * np.ceil(channels / at_once)
     bound = bound_us(group.moved_bytes, device)
     return group.analysis(
         bound_us=bound,

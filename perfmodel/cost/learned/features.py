@@ -27,10 +27,6 @@ from perfmodel.ops.vocabulary.matmul import DECODE, decodes, input_area, kernel_
 Description = Mapping[str, float]
 SAME = 1e-3
 """The distance below which a device is the one that was measured."""
-_KERNELS_OF = {"12.0": "8.9", "12.1": "8.9"}
-"""Compute capabilities that run another's kernels. Workstation and GeForce Blackwell have neither
-products of warp groups nor tensor memory (NVIDIA, PTX ISA: `wgmma` is of sm_90a, `tcgen05` of
-sm_100a and sm_103a), and the shared memory and threads of Ada's multiprocessors."""
 _USUAL_SHARED_BYTES, _USUAL_THREADS = 65_536, 2048
 _ONE_CHIP, _UNRELATED = 0.15, 0.45
 """Distances up to which boards have one chip, and from which devices tell nothing of each other."""
@@ -41,9 +37,9 @@ _WATTS_COUNT = 0.5
 
 def describe(device: Device) -> dict[str, float]:
     """Logarithms of rates per clock and multiprocessor, of cache, power and limits."""
-    clocks, own = device.sm_count * device.boost_mhz, device.compute_capability or "0"
+    clocks = device.sm_count * device.boost_mhz
     return {
-        "capability": float(_KERNELS_OF.get(own, own)),
+        "capability": float(rates.capability_of(device) or "0"),
         "is_rocm": float(device.target == "rocm"),
         "sms": math.log(device.sm_count),
         "flop_per_clock": math.log(device.fp32_tflop_per_s * 1e6 / clocks),

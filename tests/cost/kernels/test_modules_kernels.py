@@ -49,7 +49,7 @@ def in_program_us(op: str, direction: str = "fwd", dtype: str = "fp32", **dims: 
 def test_a_block_per_channel_draws_what_it_can() -> None:
     # 64 channels of 100,000 values of 4 bytes on 132 multiprocessors, read twice and written
     assert STREAMING.channel_kept_bytes < 4e5
-    expected_us = STREAMING.channel_start_us + STREAMING["channel_block_us"]["cuda"]
+    expected_us = STREAMING.start_us + STREAMING["channel_block_us"]["cuda"]
     expected_us += 3 * 4e5 / STREAMING["channel_bytes_per_us"]["cuda"]
     assert physics_us("batch_norm", rows=1e5, cols=64) == pytest.approx(expected_us)
 
