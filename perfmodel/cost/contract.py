@@ -136,7 +136,7 @@ _GPU_GROUPS = {
     "matmul": ("matmul",),
     "pooling": ("convolution", "streaming"),
     "recurrent": ("recurrent", "matmul"),
-    "sort": ("jagged", "streaming"),
+    "sort": ("jagged", "reductions", "streaming"),
 }
 """Of a family, groups of `coefficients/gpu.toml` besides; of others, those of vectors."""
 

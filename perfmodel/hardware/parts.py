@@ -115,6 +115,11 @@ class Device(Part):
     """Parameters that kernel models were fitted on this device: family or op, to name, to value."""
 
     @property
+    def last_cache_bytes(self) -> float:
+        """The last cache before the memory: the L2, or the one behind it."""
+        return float(self.llc_bytes or self.l2_bytes)
+
+    @property
     def stream_gb_per_s(self) -> float:
         """What long streams of reads and writes reach of the device memory's bandwidth."""
         return (self.stream_peak_frac or USUAL_STREAM_FRAC) * self.hbm_gb_per_s

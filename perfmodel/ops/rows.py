@@ -92,7 +92,7 @@ class Rows:
         """
         texts: dict[str, Any] = {name: _texts(frame, name, usual) for name, usual in USUAL.items()}
         known = {name for each in set(texts["op"]) if each in OPS for name in _expected(each)[0]}
-        dims = {name: _numbers(frame, name) for name in known if name in frame}
+        dims = {name: _numbers(frame, name) for name in sorted(known.intersection(frame))}
         flags: dict[str, Any] = {}
         if "cache" in frame:  # flushed before the call, or the same call came before
             flags = {name: frame["cache"] == name for name in ("cold", "warm")}

@@ -172,7 +172,6 @@ def streaming(
 
 
 ROWS_COLS = "rows*cols"
-rows_cols = formula(ROWS_COLS)
 
 
 _ITEM_BYTES = {

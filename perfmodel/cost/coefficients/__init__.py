@@ -16,7 +16,7 @@ from perfmodel.base.schema import read_toml
 from perfmodel.errors import ModelError
 
 ASSUMED = "assumed"
-_MAX_BYTES = 1_000_000
+_FOLDER, _MAX_BYTES = Path(__file__).parent, 1_000_000
 
 
 class Group(dict[str, Any]):
@@ -40,7 +40,7 @@ def coefficients(name: str) -> Group:
     package, _, module = name.partition(".")
     tables = document(package)
     if module not in tables:
-        raise ModelError(f"{_file(package)}: no coefficients [{module}.NAME] in it")
+        raise ModelError(f"{_FOLDER / package}.toml: no coefficients [{module}.NAME] in it")
     return Group(tables[module])
 
 
@@ -88,8 +88,4 @@ def _converted(value: Any) -> Any:
 @cache
 def document(package: str) -> dict[str, dict[str, dict[str, Any]]]:
     """All coefficients of a package, by module and name."""
-    return read_toml(_file(package), _MAX_BYTES, ModelError)
-
-
-def _file(package: str) -> Path:
-    return Path(__file__).with_name(f"{package}.toml")
+    return read_toml(_FOLDER / f"{package}.toml", _MAX_BYTES, ModelError)

@@ -79,11 +79,6 @@ class Call:
     def all_cores(self) -> Floats:
         return np.full(len(self), float(self.device.sm_count))
 
-    @property
-    def llc_bytes(self) -> float:
-        """Of the last cache before the memory."""
-        return float(self.device.llc_bytes or self.device.l2_bytes)
-
     def by_dtype(self, bf16: float) -> Floats:
         """That number for rows in bf16, 1 for others."""
         return np.where(self.is_bf16, bf16, 1.0)
@@ -108,7 +103,7 @@ class Call:
     def _evicted(self) -> tuple[Floats, Floats]:
         """What share of L2 and of the last-level cache the bytes of the step replace."""
         step_bytes = self.flag("step_bytes")
-        caches = self.device.l2_bytes, self.llc_bytes
+        caches = self.device.l2_bytes, self.device.last_cache_bytes
         beyond_l2, beyond_llc = (step_bytes / (step_bytes + each) for each in caches)
         return beyond_l2, beyond_llc
 
@@ -124,7 +119,7 @@ class Call:
         def ns_per_byte(held: Floats) -> Floats:
             held = np.maximum(held, 1.0)
             within_l2 = np.minimum(1.0, device.l2_bytes * share_of_cores / held)
-            within_llc = np.minimum(1.0, self.llc_bytes / held)
+            within_llc = np.minimum(1.0, device.last_cache_bytes / held)
             between = np.maximum(within_llc - within_l2, 0.0)
             ns: Floats = within_l2 / (values["l2_gb_per_s"] * share_of_cores)
             ns = ns + between / (values["llc_gb_per_s"] * share_of_cores)

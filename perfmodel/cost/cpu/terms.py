@@ -168,7 +168,7 @@ def streaming_terms(call: Call) -> Mapping[str, Floats]:
     made = np.maximum(dims.get("writes", np.ones(len(call))), 1.0)  # tensors
     compute_us = serial_us / speed_up
     memory_us = values["stream_ratio"] * call.moving_us(moved, moved, speed_up)
-    beyond_bytes = np.maximum(moved - call.llc_bytes, 0.0)
+    beyond_bytes = np.maximum(moved - call.device.last_cache_bytes, 0.0)
     memory_us = np.maximum(memory_us, beyond_bytes / call.device.hbm_gb_per_s / 1e3)
     return {
         "tensors": (tensors - 1) * values["tensor_us"],
@@ -351,12 +351,12 @@ def _rows_us(
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
     line_bytes = np.maximum(row_bytes, _EMBEDDING.line_bytes) * tables
-    levels = (device.l2_bytes / device.sm_count, call.llc_bytes)
+    levels = (device.l2_bytes / device.sm_count, device.last_cache_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)
     # Of the first touches, the last-level cache holds as much as of all that the step touches.
     held = np.maximum(call.flag("step_bytes"), np.maximum(tables * rows * row_bytes, 1.0))
-    beyond = first * np.maximum(1 - values["reuse_ratio"] * call.llc_bytes / held, 0.0)
+    beyond = first * np.maximum(1 - values["reuse_ratio"] * device.last_cache_bytes / held, 0.0)
     again = 1 - first
     missing = beyond + again * (1 - llc)
     near = first - beyond + again * (llc - l2)

@@ -20,7 +20,6 @@ from perfmodel.cost.gpu.analysis import Analysis, Group, analyse_by_group
 from perfmodel.cost.gpu.program import resident_warps
 from perfmodel.embedding.popularity import touched_class_rows, zipf_classes
 from perfmodel.hardware import Device
-from perfmodel.hardware.catalogue import nearest_known
 from perfmodel.ops.spec import Dims, item_bytes
 from perfmodel.ops.vocabulary.embedding import stored_row_bytes
 from perfmodel.ops.vocabulary.streaming import BLOCK_KEYS, keys_of_block
@@ -44,7 +43,7 @@ def missed_lookups(
 
 
 _C, _J = coefficients("gpu.embedding"), coefficients("gpu.jagged")
-_KERNEL = coefficients("gpu.kernel")
+_KERNEL, _LOAD_US = coefficients("gpu.kernel"), coefficients("gpu.reductions").load_us
 _FP32_BYTES = item_bytes("fp32")
 
 
@@ -83,7 +82,7 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     wide = dims.get("output_bytes", np.full_like(use.bags, _FP32_BYTES))  # of a gradient's element
     gradients, pooled = (rows * wide * dims["dim"] for rows in (use.lookups, use.bags))
     in_cache = np.minimum(pooled, gradients)
-    again = np.where(pooled / use.tables > rates.cache_bytes(device), gradients, in_cache)
+    again = np.where(pooled / use.tables > device.last_cache_bytes, gradients, in_cache)
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
@@ -112,7 +111,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     else:
         terms = update_terms(dims, use, device)
     needed = use.distinct * stored_row_bytes(dims, group.item_bytes)
-    fits, start = needed < 0.5 * rates.cache_bytes(device), terms.pop("start")
+    fits, start = needed < 0.5 * device.last_cache_bytes, terms.pop("start")
     bound = np.where(fits, 0.0, needed / rates.hbm_bytes_per_us(device))
     longest = np.maximum.reduce([*terms.values(), bound])
     shares = {**terms, "latency": terms["latency"] + start}
@@ -166,8 +165,7 @@ def _dequantise_us(item_bytes: Floats, use: RowUse, device: Device) -> Floats:
     in_fp32 = use.row_bytes / (rates.LANES["cuda"] * _FP32_BYTES)
     passes = np.exp2(np.ceil(np.log2(np.maximum(in_fp32, 1.0))))
     each = np.where(item_bytes < 2.0, _C.row_instructions + of_pass * passes, 0.0)
-    issued = _C.issued_frac * rates.issued_per_us(device)
-    return np.asarray(use.lookups * each * rates.LANES["cuda"] / issued)
+    return np.asarray(use.lookups * each * rates.LANES["cuda"] / rates.issued_per_us(device))
 
 
 def _own_kernel_us(group: Group, use: RowUse, longest: Floats, device: Device) -> Floats:
@@ -204,7 +202,7 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     row_bytes = np.ceil(stored_row_bytes(dims, item) / rates.SECTOR_BYTES) * rates.SECTOR_BYTES
     table_rows = np.maximum(dims["hash_size"], 1.0)
     in_flight = np.clip(device.sm_count * _C.lookup_warps_per_sm / dims["batch"], 1.0, tables)
-    cached = _C.cache_frac * rates.cache_bytes(device) / (in_flight * row_bytes)
+    cached = _C.cache_frac * device.last_cache_bytes / (in_flight * row_bytes)
     per_table = lookups / tables
     known = dims["unique_rows"] / tables
     repeated = per_table - (per_table - known) * cached / np.maximum(known, 1.0)
@@ -248,23 +246,23 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
 def analyse_sorting(group: Group, device: Device) -> Analysis:
     """Passes over the keys at the memory's rate, each with its kernels' starts."""
     op, dims, moved = group.op, group.dims, group.moved_bytes
-    # Those of two passes do more than read and write their keys, apart from a sort.
-    passes = np.full(len(moved), 2.0 if op in ("unique", "topk") else 1.0)
-    latency = np.full(len(moved), _J["latency_us"].get(op, _KERNEL.start_us))
-    clocks = np.zeros(len(moved))  # while keys move
+    passes, clocks = np.ones(len(moved)), np.zeros(len(moved))  # clocks while keys move
+    waits = op in ("cumsum", "run_length_encode")  # its blocks, for the sum of those before
+    latency = np.full(len(moved), _J.scan_us if waits else _KERNEL.start_us)
     if op == "bucketize":
-        latency = latency + _J.step_us * np.log2(dims["boundaries"] + 1.0)
+        latency = latency + _LOAD_US * np.log2(dims["boundaries"] + 1.0)
     elif op == "cumsum":  # along several rows: a tree of sums with barriers for every few columns
         clocks = np.where(dims["rows"] > 1.0, _J.scan_clocks * dims["rows"] * dims["cols"], 0.0)
     elif op == "topk":  # keys counted digit by digit, then those found gathered
-        digits = np.ceil(8.0 * group.item_bytes / _J.radix_bits)
+        passes, digits = passes + 1.0, np.ceil(8.0 * group.item_bytes / _J.radix_bits)
         latency = _KERNEL.start_us * (digits + passes)
         clocks = dims["rows"] * dims["cols"] * (digits + passes) / _J.counted_per_sm_per_clock
     elif op in ("sort", "sort_pairs", "unique"):
-        sorts, latency = _sort(group, device)
-        is_unique = op == "unique"
-        passes = passes * is_unique + sorts
-        latency = latency + _J.unique_us * is_unique
+        passes, latency = _sort(group, device)
+        if (
+            op == "unique"
+        ):  # four kernels more: flags, their sums, the distinct keys and their places
+            passes, latency = passes + 2.0, latency + 4 * _KERNEL.start_us
     memory = rates.transfer_us(passes * moved, device)
     bound = rates.bound_us(moved, device)
     counting = clocks / (device.sm_count * device.boost_mhz)
@@ -286,9 +284,9 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
     starts = _J["on_chip_us"]
-    start_us = starts[nearest_known(device.architecture, starts) or rates.USUAL]
-    block_us = start_us + _J.on_chip_pass_us * np.ceil(bits / _J.on_chip_bits)
+    start_us = rates.of_generation(device, starts, starts[rates.USUAL])
+    block_us = start_us + _J.on_chip_pass_us * radix
     return (
-        np.where(on_chip, 1.0, _J.histogram_passes + _J.scattered * radix),
-        np.where(on_chip, blocks * block_us, _J.histogram_us + _J.pass_us * radix),
+        np.where(on_chip, 1.0, _J.scattered * radix),
+        np.where(on_chip, blocks * block_us, _J.pass_us * (radix + 1.0)),
     )

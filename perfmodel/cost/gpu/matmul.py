@@ -194,21 +194,19 @@ _REPLAYED = "cuda_graph_replay"
 
 
 def sides(rows: Rows) -> Floats:
-    """b, m, n and k `[4, rows]`."""
-    sizes = np.ones((4, len(rows)))
+    """b, m, n, k, and whether there is a bias, `[5, rows]`."""
+    sizes = np.zeros((5, len(rows)))
     for op, index in rows.groups():
         dims = rows.dims_of(op, index)
-        sizes[:, index] = [dims[name] for name in ("b", "m", "n", "k")]
+        sizes[:4, index] = [dims[name] for name in ("b", "m", "n", "k")]
+        sizes[4, index] = dims.get("bias", 0.0)
     return sizes
 
 
 def analyse(rows: Rows, device: Device) -> Analysis:
     """Tiles at the peak of the dtype's units, rounds of which start anew; bytes move beside. All
     at what the power limit leaves of the peak. Raises `ModelError` for types without units."""
-    b, m, n, k = sides(rows)
-    bias = np.zeros(len(rows))
-    for op, index in rows.groups():
-        bias[index] = rows.dims_of(op, index).get("bias", bias[index])
+    b, m, n, k, bias = sides(rows)
     stored, dtypes = rows.item_bytes, rows.dtype
     activations, results, quantised = _beside_weights(rows)
     flop, weights_bytes = 2.0 * b * m * n * k, b * n * k * stored

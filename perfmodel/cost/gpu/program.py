@@ -29,7 +29,6 @@ from perfmodel.cost.gpu.analysis import (
     measured_us,
 )
 from perfmodel.hardware import Device
-from perfmodel.hardware.catalogue import nearest_known
 from perfmodel.ops.rows import BEHIND_WORK, Rows
 from perfmodel.ops.spec import OPS
 from perfmodel.ops.vocabulary.matmul import MATMUL
@@ -149,11 +148,10 @@ def indexing_us(group: Group, device: Device) -> Floats:
     if size is None:
         return none
     clocks = size(dims) / (device.sm_count * device.boost_mhz)
+    divided = np.maximum(dims.get("broadcast", none), dims.get("apart", none))
     widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
-    each = np.maximum(dims.get("apart", none), widened)
-    indexed = dims.get("broadcast", none) / _S["indexed_per_sm_per_clock"][device.target]
-    apart = each / _S["apart_per_sm_per_clock"][device.target]
-    return np.asarray(clocks * np.maximum(indexed, apart))
+    one_by_one = np.maximum(divided, widened)
+    return np.asarray(clocks * one_by_one / _S["indexed_per_sm_per_clock"][device.target])
 
 
 def chunks_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -176,9 +174,8 @@ def joined_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     started_us = dims["tensors"] * blocks / (_S.blocks_per_clock * device.boost_mhz)
     steps = largest / (_S.threads_per_sm * device.sm_count)
     step_us = np.where(dims["strided"] > 0, _S.cat_strided_load_us, _S.cat_load_us)
-    by_elements_us = _S.cat_tensor_us * dims["tensors"] + step_us * steps
     by_vectors = joined_by_vectors(group, device)
-    return np.maximum(moving_us, np.where(by_vectors, started_us, by_elements_us))
+    return np.maximum(moving_us, np.where(by_vectors, started_us, step_us * steps))
 
 
 def joined_by_vectors(group: Group, device: Device) -> Mask:
@@ -210,7 +207,7 @@ def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / (rates.LANES["cuda"] * _R.most_vector))
     known = _S["accumulate_us"]
-    turn_us = known[nearest_known(device.architecture, known) or rates.USUAL]
+    turn_us = rates.of_generation(device, known, known[rates.USUAL])
     waited_us: Floats = turn_us * each * group.dims["rows"] / resident_warps(device)
     return np.maximum(moving_us, waited_us)
 

@@ -178,14 +178,9 @@ def l2_bytes_per_us(device: Device) -> float:
     return max(designed, 2.0 * hbm_bytes_per_us(device))
 
 
-def cache_bytes(device: Device) -> float:
-    """The last cache before the memory: the L2, or the one behind it."""
-    return float(device.llc_bytes or device.l2_bytes)
-
-
 def missed_share(working_set_bytes: Floats, device: Device) -> Floats:
     """Share of the bytes that the cache does not hold from their last use, 0 to 1."""
-    fill = working_set_bytes / cache_bytes(device)
+    fill = working_set_bytes / device.last_cache_bytes
     up_to = _C.resident_up_to
     return np.clip((fill - up_to) / (_C.gone_from - up_to), 0.0, 1.0)
 

@@ -268,7 +268,7 @@ def matmul_features(rows: Rows, device: Device) -> Columns:
     own, shares, stored = analysis.features, analysis.shares, rows.item_bytes
     extra = own["quantise_us"]
     base = analysis.kernel_us - extra
-    b, m, n, k = matmul.sides(rows)
+    b, m, n, k, _ = matmul.sides(rows)
     is_layer = rows.of_kinds(lambda kind: kind.op == "linear", np.float64)
     # The same product just before tells something in fewer bits than 16 alone: in others programs
     # find what they need in the cache where a step fits there, which no row says.

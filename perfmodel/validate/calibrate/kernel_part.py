@@ -15,6 +15,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+import joblib
 import msgspec
 import numpy as np
 import pandas as pd
@@ -161,8 +162,6 @@ def stored(fitted: Any, name: str, low: float, high: float) -> Stored:
         content = gzip.compress(pack(*of_booster(fitted.get_booster())), 9, mtime=0)
         about = File(f"{name}.trees.gz", hashlib.sha256(content).hexdigest())
         return Stored(content, about, name)
-    import joblib
-
     stream, kind = io.BytesIO(), type(fitted)
     joblib.dump(fitted, stream, compress=3)
     content = stream.getvalue()
