@@ -148,10 +148,11 @@ def indexing_us(group: Group, device: Device) -> Floats:
     if size is None:
         return none
     clocks = size(dims) / (device.sm_count * device.boost_mhz)
-    divided = np.maximum(dims.get("broadcast", none), dims.get("apart", none))
     widened = dims.get("widened", none) * (device.target in WIDENED_ONE_BY_ONE)
-    one_by_one = np.maximum(divided, widened)
-    return np.asarray(clocks * one_by_one / _S["indexed_per_sm_per_clock"][device.target])
+    each = np.maximum(dims.get("apart", none), widened)
+    indexed = dims.get("broadcast", none) / _S["indexed_per_sm_per_clock"][device.target]
+    apart = each / _S["apart_per_sm_per_clock"][device.target]
+    return np.asarray(clocks * np.maximum(indexed, apart))
 
 
 def chunks_us(group: Group, device: Device, moving_us: Floats) -> Floats:

@@ -78,16 +78,22 @@ def test_a_block_sorts_what_its_threads_hold() -> None:
     assert in_program_us("sort_pairs", dtype="int32", rows=1.0, cols=4864.0) < 15.0
 
 
-@pytest.mark.parametrize("way", ["broadcast", "apart", "widened"])
-def test_elements_are_found_one_by_one(way: str) -> None:
+def test_broadcast_operands_are_found_by_division() -> None:
+    dims = {"elements": 1e8, "reads": 1.0, "broadcast": 1.0}
     waited_us = 1e8 / (STREAMING["indexed_per_sm_per_clock"]["cuda"] * SMS * MHZ)
+    assert in_program_us("elementwise", **dims) == pytest.approx(waited_us + STREAMING.start_us)
+
+
+@pytest.mark.parametrize("way", ["apart", "widened"])
+def test_elements_are_loaded_one_by_one(way: str) -> None:
+    waited_us = 1e8 / (STREAMING["apart_per_sm_per_clock"]["cuda"] * SMS * MHZ)
     found = in_program_us("elementwise", elements=1e8, reads=0.5, **{way: 1.0})
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 
 
 def test_a_copy_of_stretches_that_lie_apart_moves_elements_one_by_one() -> None:
     """Its `elements` are those read and those written."""
-    waited_us = 1e8 / (STREAMING["indexed_per_sm_per_clock"]["cuda"] * SMS * MHZ)
+    waited_us = 1e8 / (STREAMING["apart_per_sm_per_clock"]["cuda"] * SMS * MHZ)
     found = in_program_us("copy", elements=2e8, apart=1.0)
     assert found == pytest.approx(waited_us + STREAMING.start_us)
 
