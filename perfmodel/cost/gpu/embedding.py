@@ -62,7 +62,7 @@ class RowUse:
 
 
 def _rows_us(
-    memory_bytes: Floats, frac: float, cache_bytes: Floats, early: Mask, device: Device
+    memory_bytes: Floats, frac: float, cache_bytes: Floats, early: Mask | bool, device: Device
 ) -> dict[str, Floats]:
     """Time of bytes from and to memory, of whose rate `frac` is reached, and through the L2, row by
     row; `early` as in the dims."""
@@ -86,9 +86,8 @@ def update_terms(dims: Dims, use: RowUse, device: Device) -> dict[str, Floats]:
     memory = moved + np.where(early, pooled, again)
     through_cache = gradients + np.where(early, 2.0 * use.lookups * use.row_bytes, moved)
     if "tables" not in dims:  # PyTorch's own kernels, whose sort is a piece of its own
-        everywhere, start = np.ones(len(memory), bool), np.full_like(memory, _KERNEL.start_us)
-        terms = _rows_us(memory, _C.update_frac, through_cache, everywhere, device)
-        return {**terms, "latency": nothing, "start": start}
+        terms = _rows_us(memory, _C.update_frac, through_cache, True, device)
+        return {**terms, "latency": nothing, "start": np.full_like(memory, _KERNEL.start_us)}
     # A warp per lookup, whatever the runs, of which most find nothing to do.
     lanes = rates.LANES["cuda"]
     idle = use.lookups / resident_warps(device) * (_C.idle_warp_us + _C.idle_warp_us / lanes)
@@ -135,8 +134,7 @@ def _lookup_terms(group: Group, use: RowUse, device: Device) -> dict[str, Floats
     longest = np.where(told > 0, told, usual)
     missed_bytes = use.missed * use.row_bytes
     if is_own:
-        everywhere = np.ones(len(longest), bool)
-        terms = _rows_us(missed_bytes, _C.lookup_frac, looked_up + others, everywhere, device)
+        terms = _rows_us(missed_bytes, _C.lookup_frac, looked_up + others, True, device)
         start = np.full_like(longest, _KERNEL.start_us)
         return {**terms, "latency": _own_kernel_us(group, use, longest, device), "start": start}
     at_once = device.sm_count * _C.lookup_warps_per_sm
@@ -283,8 +281,7 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
-    starts = _J["on_chip_us"]
-    start_us = rates.of_generation(device, starts, starts[rates.USUAL])
+    start_us = rates.of_generation(device, _J["on_chip_us"])
     block_us = start_us + _J.on_chip_pass_us * radix
     return (
         np.where(on_chip, 1.0, _J.scattered * radix),

@@ -168,8 +168,8 @@ def _corner(dtype: str, device: Device) -> float:
     corners: dict[str, float] = _C["corner"]
     is_half = rates.COMPUTE_DTYPE.get(dtype, dtype) in _AS_HALF
     if not (is_half and rates.has_matrix_units(device, [dtype])[0]):
-        return corners["usual"]
-    return rates.of_generation(device, corners, corners["usual"])
+        return corners[rates.USUAL]
+    return rates.of_generation(device, corners)
 
 
 QUANTISED = frozenset({"fp8", "fp8_static", "fp8_block", "nvfp4", "int8"})

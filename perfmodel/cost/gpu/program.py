@@ -207,8 +207,7 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / (rates.LANES["cuda"] * _R.most_vector))
-    known = _S["accumulate_us"]
-    turn_us = rates.of_generation(device, known, known[rates.USUAL])
+    turn_us = rates.of_generation(device, _S["accumulate_us"])
     waited_us: Floats = turn_us * each * group.dims["rows"] / resident_warps(device)
     return np.maximum(moving_us, waited_us)
 

@@ -75,10 +75,11 @@ def _held_frac(device: Device, flop_per_j: float) -> float:
     return math.sqrt(flop_per_j * device.tdp_w / (device.matrix_tflop_per_s("fp16") * 1e12))
 
 
-def of_generation(device: Device, figures: Mapping[str, float], usual: float) -> float:
-    """The figure of the device's generation, or of one that it is like; else the usual one."""
-    known = nearest_known(device.architecture, figures)
-    return usual if known is None else figures[known]
+def of_generation(device: Device, known: Mapping[str, float], usual: float | None = None) -> float:
+    """The figure of the device's generation, or of one that it is like; else the usual one, which
+    stands among them unless it is given."""
+    nearest = nearest_known(device.architecture, known)
+    return usual if nearest is None and usual is not None else known[nearest or USUAL]
 
 
 COMPUTE_DTYPE = {

@@ -184,9 +184,8 @@ def of_booster(booster: Any) -> tuple[Forest, int]:
                 continue
             inner.append((at, place, tree["split_indices"][node], number))
             places += [(below, 2 * place + 1), (tree["right_children"][node], 2 * place + 2)]
-    nodes = 0
-    while nodes <= max((place for _, place, *_ in inner), default=-1):
-        nodes = 2 * nodes + 1
+    last = max((place for _, place, *_ in inner), default=-1)
+    nodes = (1 << (last + 1).bit_length()) - 1  # of all levels down to it
     feature = np.zeros((len(trees), nodes), np.int32)
     threshold = np.full(feature.shape, np.inf, np.float32)
     value = np.zeros((len(trees), nodes + 1), np.float32)
