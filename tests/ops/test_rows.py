@@ -16,6 +16,11 @@ def test_a_framework_is_told_by_name_or_by_place() -> None:
     assert rows.in_framework().tolist() == [3.0, 3.0, 0.0, 0.0, 0.0]
 
 
+def test_dims_of_a_frame_have_one_order_in_every_process() -> None:
+    frame = pd.DataFrame([{"op": "linear", "n": 3, "m": 1, "k": 2, "b": 1}])
+    assert Rows.from_frame(frame).dims_text() == "b 1, k 2, m 1, n 3"
+
+
 def test_a_call_of_blas_is_a_product_of_rows_with_operands_exchanged() -> None:
     """Column-major TN of 512 x 16 is a layer of 16 rows and 512 features, its weights as stored."""
     blas = {"op": "bmm", "b": 1, "m": 512, "n": 16, "k": 64, "transpose_a": "T", "transpose_b": "N"}

@@ -11,6 +11,7 @@ from slow import slow_but
 from benchmarks.monotone import DRAWN, WORSE, changes, drawn, predicted_us
 from perfmodel import hardware
 from perfmodel.cost.durations import durations_of
+from perfmodel.cost.gpu.rates import capability_of
 from perfmodel.cost.learned.features import describe, distance
 from perfmodel.hardware.catalogue import original
 from perfmodel.hardware.settings import with_settings
@@ -77,6 +78,11 @@ def test_a_changed_device_is_less_certain_and_says_so() -> None:
 def test_blackwell_without_tensor_memory_is_nearer_to_ada(name: str) -> None:
     rtx, ada, blackwell = (describe(hardware.device(each)) for each in (name, "l40s", "b200"))
     assert distance(rtx, ada) < distance(rtx, blackwell)
+
+
+def test_boards_that_run_adas_kernels_have_its_figures() -> None:
+    boards = map(hardware.device, ("gb10", "rtx-5090", "l40s", "h100-sxm", "mi300x"))
+    assert [*map(capability_of, boards)] == ["8.9", "8.9", "8.9", "9.0", ""]
 
 
 def test_long_attention_gains_on_ada_what_rates_do() -> None:
