@@ -204,6 +204,34 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
 
 
+def sums_apart(group: Group) -> Mask:
+    """Of which norms a kernel of its own finds the sums of each row: those of groups, and forward
+    of rows that no whole vectors make.
+
+    Source: aten/src/ATen/native/cuda: group_norm_kernel.cu, layer_norm_kernel.cu
+    (`RowwiseMomentsCUDAKernel`, `can_vectorize`).
+    """
+    is_odd = (group.dims["cols"] % _R.most_vector > 0) & (group.direction == "fwd")
+    return (group.op == "group_norm") | is_odd
+
+
+def row_turns(group: Group, device: Device) -> Floats:
+    """Blocks, one for each row, over those that the device holds at once; backward half of that,
+    since they add both sums in one."""
+    threads = np.where(sums_apart(group), _R.most_threads, _R.row_threads)
+    turns = np.maximum(group.dims["rows"] / resident_blocks(threads, device), 1.0)
+    return turns if group.direction == "fwd" else turns / 2.0
+
+
+def normalised_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Where sums are apart, threads that wait for one value after another, or what reading all
+    takes, before the kernel that moves all."""
+    values = np.ceil(group.dims["cols"] / _R.most_threads)
+    waited_us = row_turns(group, device) * values * _R.moment_clocks / device.boost_mhz
+    sums_us = np.maximum(waited_us, rates.transfer_us(group.read_bytes, device)) + _S.start_us
+    return np.where(sums_apart(group), sums_us, 0.0) + moving_us
+
+
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """A warp per row that is added, however short it is."""
     each = np.ceil(group.dims["cols"] / (rates.LANES["cuda"] * _R.most_vector))
@@ -248,6 +276,8 @@ class OpBehaviour:
 
     waits: float = 0.0
     """Steps that wait for one another, in `program.wait_us`."""
+    turns: Callable[[Group, Device], Floats] | None = None
+    """How often its blocks wait so, one after another; once, if it has none."""
     shortest_waits: float = 1 / 2
     """What the shortest takes of them: half, for a load (assumed); copy engines load nothing."""
     traffic: float = 1.0
@@ -261,13 +291,14 @@ class OpBehaviour:
 
 
 _REDUCTION, _SOFTMAX = OpBehaviour(2.0, whole_us=reduced_us), OpBehaviour(1.0, whole_us=softmax_us)
+_NORM = OpBehaviour(2.0, turns=row_turns, whole_us=normalised_us)
 _SELECT = OpBehaviour(sectors=True, whole_us=selected_us)
 _SCATTER = OpBehaviour(1.0, sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
 OP_BEHAVIOUR = {
     **dict.fromkeys(("sum", "mean", "amax", "vector_norm", "sum_rows"), _REDUCTION),
     "copy": OpBehaviour(shortest_waits=0.0),
-    **dict.fromkeys(("layer_norm", "rms_norm"), OpBehaviour(2.0)),
+    **dict.fromkeys(("layer_norm", "rms_norm", "group_norm"), _NORM),
     "transpose_copy": OpBehaviour(traffic=_C.strided),
     "cat": OpBehaviour(1.0, whole_us=joined_us, by_vectors=joined_by_vectors),
     **dict.fromkeys(("softmax", "log_softmax"), _SOFTMAX),
@@ -300,7 +331,8 @@ def in_program(rows: Rows, device: Device, estimate: Estimate, pace: float = 1.0
     # What products take to start among others, as far as no measurement tells of ones so short:
     # their code is long, and comes from memory like their first tiles.
     is_product = rows.of_kinds(lambda kind: OPS[kind.op].family == MATMUL, bool)
-    unknown = (is_product & is_among) * (1.0 - known_frac)
+    is_cold = is_among & ~(rows.dims.get("warm", np.zeros(len(rows))) > 0)
+    unknown = (is_product & is_cold) * (1.0 - known_frac)
     raised = estimate.duration_us + unknown * _C["product_us"].get(device.target, 0.0)
     raised[at] = np.maximum(raised[at], measured_us(cold_us[at], *floors_of(rows)[:, at]))
     ratio = raised / np.maximum(estimate.duration_us, np.finfo(float).tiny)
@@ -343,5 +375,6 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         # AMD's shortest kernels wait as well.
         loads = max(own.waits, own.shortest_waits) * (device.target == "cuda")
         shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
-        cold[group.index] = np.maximum(start_us + own.waits * wait_us + moving_us, shortest_us)
+        waited_us = own.waits * wait_us * (own.turns(group, device) if own.turns else 1.0)
+        cold[group.index] = np.maximum(start_us + waited_us + moving_us, shortest_us)
     return cold

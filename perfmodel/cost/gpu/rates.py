@@ -294,11 +294,9 @@ def analyse(group: Group, device: Device) -> Analysis:
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * rate))
     busy, latency = np.maximum.reduce([memory, cache, compute, bound]), np.zeros(len(total))
     if device.target == "cuda" and group.op in _STREAM["row_clocks"]:
-        # The least that a block takes for its row, or all rows take their multiprocessors.
-        step_cols, step_clocks, row_clocks = _STREAM["row_clocks"][group.op]
-        loop = np.ceil(group.dims["cols"] / step_cols) * step_clocks
-        rows = group.dims["rows"] * row_clocks / device.sm_count
-        latency = np.maximum(loop, rows) / device.boost_mhz
+        # The least that a block takes for its row.
+        step_cols, step_clocks = _STREAM["row_clocks"][group.op]
+        latency = np.ceil(group.dims["cols"] / step_cols) * step_clocks / device.boost_mhz
     return group.analysis(
         bound_us=np.maximum(bound, latency),
         kernel_us=_STREAM.start_us + busy,

@@ -147,8 +147,9 @@ def recurrent(op: Op) -> Sequence[Piece]:
     chain = {"steps": steps, "batch": batch, "hidden": hidden, "gates": gates}
     one_kernel = Piece("persistent_rnn", {name: float(n) for name, n in chain.items()}, usual)
 
-    def product(m: int, n: int, k: int) -> Piece:
-        return Piece("mm", {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}, dtype)
+    def product(m: int, n: int, k: int, **of_step: float) -> Piece:
+        dims = {"b": 1.0, "m": float(m), "n": float(n), "k": float(k)}
+        return Piece("mm", dims | of_step, dtype)
 
     def pointwise(steps: int, reads: float, writes: float) -> Piece:
         dims = {"elements": float(steps * batch * wide), "reads": reads, "writes": writes}
@@ -158,9 +159,9 @@ def recurrent(op: Op) -> Sequence[Piece]:
         of_inputs = [product(rows, wide, k) for k in read]
         if persists:
             return [*of_inputs, *[pointwise(steps, 1.0, 1.0), one_kernel] * passes]  # biases first
-        step = [product(batch, wide, hidden), pointwise(1, STEP_READS, 1.0 / gates)]
+        step = [product(batch, wide, hidden, warm=1.0), pointwise(1, STEP_READS, 1.0 / gates)]
         return of_inputs + step * (steps * passes)
-    step = [pointwise(1, STEP_READS, 1.0), product(batch, hidden, wide)]
+    step = [pointwise(1, STEP_READS, 1.0), product(batch, hidden, wide, warm=1.0)]
     found = [one_kernel] * passes if persists else step * (steps * passes)
     for k in read:
         found += [product(rows, k, wide), product(wide, k, rows), product(wide, hidden, rows)]

@@ -113,13 +113,9 @@ def test_attention_in_16_bits_takes_as_long_in_either_type(name: str) -> None:
 
 
 def test_a_layer_norm_takes_the_loop_of_a_block_over_its_row() -> None:
-    """16 rows of 4,194,304 values are 8,192 steps of 512, 8.1 ms on an H200 and on H100; of many
-    short rows each takes its multiprocessor 300 clocks."""
-    h200 = hardware.device("h200-sxm")
+    """16 rows of 4,194,304 values are 8,192 steps of 512, 8.1 ms on an H200 and on H100."""
     found_us = us("h200-sxm", {"op": "layer_norm", "rows": 16, "cols": 4_194_304})
     assert found_us[0] == pytest.approx(8081, rel=0.05)
-    short_us = us("h200-sxm", {"op": "layer_norm", "rows": 31_360, "cols": 96})[0]
-    assert short_us >= 31_360 * 300 / (h200.sm_count * h200.boost_mhz)
 
 
 @pytest.mark.parametrize(("name", "tflop_per_s"), [("a100-sxm-80gb", 19.5), ("t4", 0.254)])

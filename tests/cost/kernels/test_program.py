@@ -17,6 +17,8 @@ from perfmodel.hardware import device
 from perfmodel.ops.rows import Rows
 
 START_US, STRIDED = coefficients("gpu.streaming").start_us, coefficients("gpu.program").strided
+WAIT_US = coefficients("gpu.program").wait_us
+MOMENT_CLOCKS = coefficients("gpu.reductions").moment_clocks
 H100 = device("h100-sxm")
 ADD = {"op": "add", "rows": 2048, "cols": 1024, "dtype": "bf16"}
 MOVED_US = 3 * 2048 * 1024 * 2 / (H100.stream_gb_per_s * 1e3)
@@ -122,6 +124,32 @@ def test_of_what_norms_take_beside_moving_measurements_take_away_their_share() -
     )
     assert half == pytest.approx((none + all_) / 2)
     assert none > all_
+
+
+def test_rows_of_a_norm_wait_in_turns() -> None:
+    """An H100 holds 2,112 blocks of 128 threads: 42,240 rows take 20 turns of two waits."""
+    row = {"op": "layer_norm", "dtype": "bf16", "rows": 42_240, "cols": 576}
+    moved_us = 2 * 42_240 * 576 * 2 / (H100.stream_gb_per_s * 1e3)
+    found_us = durations_of(Rows.of([row]), H100).duration_us[0]
+    assert found_us == pytest.approx(START_US + 20 * 2 * WAIT_US + moved_us, rel=0.01)
+
+
+def test_sums_of_groups_and_of_odd_rows_are_a_kernel_of_their_own() -> None:
+    """Of 528 groups an H100 has one block of 512 threads each at once: 1,024 values a thread; rows
+    of 577 columns are no whole vectors, those of 576 are."""
+    group = {"op": "group_norm", "dtype": "bf16", "rows": 528, "cols": 1024 * 512}
+    moved_us = 2 * 528 * 1024 * 512 * 2 / (H100.stream_gb_per_s * 1e3)
+    sums_us = 1024 * MOMENT_CLOCKS / H100.boost_mhz
+    found_us = durations_of(Rows.of([group]), H100).duration_us[0]
+    expected_us = 2 * START_US + 2 * WAIT_US + sums_us + moved_us
+    assert found_us == pytest.approx(expected_us, rel=0.01)
+    odd_us, even_us = durations_of(
+        Rows.of(
+            [{"op": "layer_norm", "rows": 4096, "cols": n, "dtype": "bf16"} for n in (577, 576)]
+        ),
+        H100,
+    ).duration_us
+    assert odd_us > even_us + START_US
 
 
 def test_events_behind_work_show_a_kernel_and_its_start() -> None:

@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.cost.contract import KERNELS
+from perfmodel.cost.durations import durations_of
 from perfmodel.hardware import device
 from perfmodel.lowering.piece import LOWERINGS, Piece
 from perfmodel.lowering.rules.attention import recurrent
@@ -57,6 +58,18 @@ GRADIENTS = replace(GRU, name="aten::_cudnn_rnn_backward")
 def names(pieces: Sequence[Piece]) -> list[str]:
     assert all(isinstance(piece, Piece) for piece in pieces)
     return [piece.op for piece in pieces]
+
+
+def test_a_step_finds_the_weights_that_the_step_before_has_read() -> None:
+    products = [piece for piece in recurrent(with_(GRU, packed="1")) if piece.op == "mm"]
+    of_inputs, of_steps = products[:2], products[2:]
+    assert not any("warm" in piece.dims for piece in of_inputs)
+    assert all(piece.dims["warm"] == 1.0 for piece in of_steps)
+    rows = Rows.of(
+        [{"op": "mm", "dtype": "tf32", "m": 10, "n": 1024, "k": 256, "warm": at} for at in (0, 1)]
+    )
+    cold_us, warm_us = durations_of(rows, device("l4")).duration_us
+    assert warm_us < cold_us
 
 
 def test_layers_of_few_units_are_one_kernel() -> None:
