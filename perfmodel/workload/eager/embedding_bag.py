@@ -231,6 +231,11 @@ def batched(
     )
 
 
+def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
+    """Keys and offsets that are on the device when the step begins."""
+    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
+
+
 def look_up(
     r: Recorder, tables: Batched, indices: Tensor, offsets: Tensor, bags: int, output: str = "fp32"
 ) -> Tensor:
