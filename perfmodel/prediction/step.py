@@ -16,7 +16,7 @@ from typing import Any
 from perfmodel.base.answers import OWN_MODELS
 from perfmodel.designs import Deployment, Phase
 from perfmodel.designs.layouts.default import Shortage, deployment_of
-from perfmodel.designs.layouts.memory import fits, holds
+from perfmodel.designs.layouts.memory import holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
@@ -33,6 +33,7 @@ from perfmodel.workload import Workload
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.memory_tiers import (
     TierUse,
+    driver_bytes,
     lacking,
     memory_use,
     require_tiers,
@@ -94,18 +95,18 @@ class Step:
 
     @property
     def fits(self) -> bool:
-        """Whether memory holds it in the workload's own software."""
-        return fits(self.workload, self.machine, self.batch, self.train, self.linked)
+        """Whether memory holds it on every rank, in the workload's own software."""
+        return _fits(self)
 
     @property
-    def _every_class(self) -> list[RankClass]:
+    def every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
         return rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         averages = self.pipeline is not None and self.pipeline.averages_copies
         works = ("held_rows_bytes",) * averages
-        return self._every_class if every_rank else deciding_classes(self._every_class, *works)
+        return self.every_class if every_rank else deciding_classes(self.every_class, *works)
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
         """What ranks run that hold more than those that stand for all, under `edits`, for their
@@ -113,14 +114,14 @@ class Step:
         if self.placement is not None:
             return []
         held = attrgetter("held_rows_bytes")
-        full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
+        full, shown = max(self.every_class, key=held), self.classes(every_rank=False)
         graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
         return with_edits(graphs, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
         # Of its node's drives: as many ranks like it would ask for what all of the node do.
-        asked = {at: it.beside for it in self._every_class for at in it.ranks}
+        asked = {at: it.beside for it in self.every_class for at in it.ranks}
         gpus = machine.node.gpus
         of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
         together = sum(asked[at % len(asked)] for at in of_node)
@@ -155,6 +156,16 @@ class Step:
 
 STEPS_KNOWN = 128
 """Steps that are kept, as many as a comparison of all designs has; many have steps in common."""
+
+
+@lru_cache(maxsize=STEPS_KNOWN)
+def _fits(step: Step) -> bool:
+    device, most = step.machine.node.device, 0.0
+    for each in deciding_classes(step.every_class, "held_rows_bytes"):
+        use = memory_use(step.graph(each.ranks[0]), in_host_memory=device.target == CPU)
+        assert use is not None  # recorded ops know their storages
+        most = max(most, use.total_bytes)
+    return most + driver_bytes(device) <= device.hbm_bytes
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
@@ -363,7 +374,7 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         critical_path=path,
         bound_by=bounds or None,
         relieved_us=relieved_us,
-        straggler=None,
+        waiting=None,
         latency_us=None if latency_us is None else latency_us + switch_us,
         **{name: total_us(name) for name in ("low_us", "high_us", "draws_us")},
     )

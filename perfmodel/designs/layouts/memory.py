@@ -14,22 +14,12 @@ from perfmodel.lowering.lower import CPU
 from perfmodel.workload import Workload
 from perfmodel.workload.memory_tiers import (
     CONTEXT_BYTES,
-    MemoryUse,
     TierUse,
-    driver_bytes,
     memory_use,
     tier_use,
     with_activations,
 )
 from perfmodel.workload.step import cached_op_graph, deciding_classes, rank_classes
-
-
-def fits(workload: Workload, machine: Cluster, batch: int, train: bool, linked: int) -> bool:
-    """Whether memory holds the step of every rank in the workload's own software, by its own
-    layout; links join `linked` ranks each."""
-    uses = _uses(workload, machine, batch, train, linked)
-    device = machine.node.device
-    return max(use.total_bytes for use in uses) + driver_bytes(device) <= device.hbm_bytes
 
 
 def holds(deployment: Deployment) -> bool:
@@ -95,30 +85,25 @@ def beside_bytes(deployment: Deployment) -> float:
     """Of device memory, what the ranks that decide have beside tables: parameters, the batch,
     activations, and what the driver takes."""
     it = deployment
-    about = (it.workload, it.machine, it.batch, it.train, it.machine.linked_gpus)
-    uses = _uses(*about, it.placement, it.pipeline)
-    return max(use.resident_bytes + use.temporary_bytes for use in uses) + CONTEXT_BYTES
+    return _beside_bytes(it.workload, it.machine, it.batch, it.train, it.placement, it.pipeline)
 
 
 @lru_cache(maxsize=128)
-def _uses(
+def _beside_bytes(
     workload: Workload,
     machine: Cluster,
     batch: int,
     train: bool,
-    linked: int,
-    placement: Placement | None = None,
-    pipeline: Pipeline | None = None,
-) -> tuple[MemoryUse, ...]:
-    """Of the ranks that decide, and without a placement of the one with most rows."""
-    ranks, target = machine.gpus, machine.node.device.target
-    classes = rank_classes(workload, ranks, linked, placement, batch)
-    works = ("held_rows_bytes",) * (placement is None)
-    uses = []
-    for rank in (each.ranks[0] for each in deciding_classes(classes, *works)):
-        step: dict[str, Any] = {"ranks": ranks, "rank": rank, "target": target, "train": train}
-        step |= {"linked": linked, "placement": placement, "pipeline": pipeline, "sharers": 0.0}
-        use = memory_use(cached_op_graph(workload, batch, **step), in_host_memory=target == CPU)
+    placement: Placement,
+    pipeline: Pipeline,
+) -> float:
+    ranks, target, linked = machine.gpus, machine.node.device.target, machine.linked_gpus
+    beside = 0.0
+    for each in deciding_classes(rank_classes(workload, ranks, linked, placement, batch)):
+        step: dict[str, Any] = {"ranks": ranks, "rank": each.ranks[0], "target": target}
+        step |= {"train": train, "linked": linked, "placement": placement, "pipeline": pipeline}
+        graph = cached_op_graph(workload, batch, **step, sharers=0.0)
+        use = memory_use(graph, in_host_memory=target == CPU)
         assert use is not None  # recorded ops know their storages
-        uses.append(use)
-    return tuple(uses)
+        beside = max(beside, use.resident_bytes + use.temporary_bytes)
+    return beside + CONTEXT_BYTES
