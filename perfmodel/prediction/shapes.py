@@ -40,7 +40,7 @@ from perfmodel.prediction.contention import (
 )
 from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import interval_of, model_draws
-from perfmodel.prediction.result import family_rows, summarise
+from perfmodel.prediction.result import KindsOfWork, family_rows, summarise
 from perfmodel.prediction.running_cost import within_limit
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
@@ -189,8 +189,9 @@ def predict_shapes(
     lags = None
     if times is not None:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
-    result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
-    rank, device = result.rank.rank, machine.node.device
+    about: dict[str, Any] = {"compare": False, "kinds_of_work": partial(_kinds_of_work, steps)}
+    result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, **about)
+    device = machine.node.device
     on_host = device.target == CPU
     needs = [(memory_use(it, in_host_memory=on_host), it.rank) for it in (*graphs, *fuller)]
     fullest_of = max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
@@ -202,7 +203,6 @@ def predict_shapes(
     spread = KNOWN_SOFTWARE if costs is None else costs.spread
     draws_us = model_draws(result, steps, spread)
     low_us, high_us = interval_of(result.step_us, draws_us)
-    families, coverage = _kinds_of_work(steps, rank)
     return replace(
         result,
         low_us=low_us,
@@ -211,8 +211,6 @@ def predict_shapes(
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,
-        families=families,
-        coverage=coverage,
         memory=memory,
         explainer=ModelExplainer(steps, machine, costs, {r: t.ratio for r, t in of_host.items()}),
         notes=(*steps.notes, *unknown_generations([device]), *uncalibrated(device)),
@@ -236,11 +234,9 @@ def too_large(result: Result) -> tuple[str, ...]:
     return (f"needs {needed:.1f} GB: more than its memory holds",)
 
 
-def _kinds_of_work(
-    steps: ScheduledSteps, rank: int
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Time and pieces of one rank per kernel family and step, largest first; and shares of its
-    predicted time: of rules and of the fallback, and of guessed sizes."""
+def _kinds_of_work(steps: ScheduledSteps, rank: int) -> KindsOfWork:
+    """By the ops of one rank's pieces; of its predicted time the shares of rules, of the fallback,
+    and of guessed sizes."""
     graph = steps.timeline.graph
     own = distinct(steps.piece[(graph.nodes_.rank == rank) & (steps.piece != NONE)])
     us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]
