@@ -79,7 +79,7 @@ NOTABLE_FRAC = 0.1
 
 
 def steady_period(
-    steps: ScheduledSteps, machine: Cluster, load: Load | None
+    steps: ScheduledSteps, load: Load | None
 ) -> tuple[ScheduledSteps, dict[str, float], dict[str, float]]:
     """One period of `steps`, whose graph carries edges to later steps, under `load`; what decides
     it, and what it would be with less of that."""
@@ -176,16 +176,16 @@ def predict_shapes(
     """
     of_host = times or {}
     alone = alone or scheduled_ranks(graphs, machine, costs, times=of_host)
-    repeats = alone.timeline.graph.carried is not None
-    load = modelled_load(alone, machine)
-    steps = alone
+    load, graph = modelled_load(alone, machine), alone.timeline.graph
+    timeline, taken_us = alone.timeline, graph.nodes_.duration_us
     if load is not None:
-        graph = alone.timeline.graph
-        steps = rescheduled(alone, *schedule_under(load, graph, graph.nodes_.duration_us))
-    bounds, relieved_us = None, None
-    latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
-    if repeats:
-        steps, bounds, relieved_us = steady_period(alone, machine, load)
+        timeline, taken_us = schedule_under(load, graph, taken_us)
+    latency_us, bounds, relieved_us = None, None, None
+    if graph.carried is not None:
+        latency_us = float(np.max(timeline.step_us))
+        steps, bounds, relieved_us = steady_period(alone, load)
+    else:
+        steps = alone if load is None else rescheduled(alone, timeline, taken_us)
     lags = None
     if times is not None:
         lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))

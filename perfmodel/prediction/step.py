@@ -171,13 +171,17 @@ def _fits(step: Step) -> bool:
 @lru_cache(maxsize=STEPS_KNOWN)
 def _alone(
     step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
-) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
-    """Graphs, what edits do not do, the step without contention, and its period."""
+) -> tuple[list[OpGraph], list[str], ScheduledSteps]:
+    """Graphs, what edits do not do, and the step without contention."""
     graphs, undone = step.graphs(edits, every_rank=every_rank)
-    alone = scheduled_ranks(graphs, step.machine, costs, repeats=True)
-    own = alone.timeline.graph
-    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
-    return graphs, undone, alone, period_us
+    return graphs, undone, scheduled_ranks(graphs, step.machine, costs, repeats=True)
+
+
+@lru_cache(maxsize=STEPS_KNOWN)
+def _least_us(step: Step, costs: HostCosts | None) -> float:
+    """The period of a step without evaluations and contention."""
+    graph = _alone(step, costs, (), False)[2].timeline.graph
+    return Recurrence.of(graph).period_us(graph.nodes_.duration_us)
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
@@ -187,7 +191,7 @@ def step_period(
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers, machine = step.tiers(), step.machine
-    graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
+    graphs, undone, alone = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": name_of(step.machine), "costs": costs, "must_fit": True}
     result = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
@@ -278,7 +282,7 @@ def least_us(
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
         if total_us < enough_us:
             step.tiers()
-            total_us += phase.steps_frac * _alone(step, costs, (), False)[3]
+            total_us += phase.steps_frac * _least_us(step, costs)
     return total_us
 
 
