@@ -231,13 +231,13 @@ def _named_kinds(
     counted = [rank.steps[i] for i in steady]
     total_us = sum(step.step_us for step in counted) or 1.0
     unexplained_us = sum(step.unexplained.frac * step.step_us for step in counted)
-    unknown = dict.fromkeys(("modelled_frac", "fallback_frac", "no_shapes_frac"), 0.0)
-    unexplained = {"unexplained_frac": round(unexplained_us / total_us, 6)}
     taken_us = timeline.end_us[rows] - timeline.start_us[rows]
     return family_rows(names, taken_us, len(steady)), {
         "kernels": len(device),
-        **unknown,
-        **unexplained,
+        "modelled_frac": 0.0,
+        "fallback_frac": 0.0,
+        "no_shapes_frac": 0.0,
+        "unexplained_frac": round(unexplained_us / total_us, 6),
     }
 
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cache, cached_property
-from typing import Any, NamedTuple
+from functools import cache, cached_property, partial
+from typing import Any
 
 import numpy as np
 
@@ -42,23 +42,6 @@ def slowest_of(step_us: Sequence[float], waiting_us: Sequence[float | None]) -> 
     return min(last, key=lambda at: waiting_us[at] or 0.0)
 
 
-class _Meetings(NamedTuple):
-    """The collectives on devices where ranks meet in steady steps; an entry for each rank that
-    comes to one."""
-
-    walker: PathWalker
-    steps: tuple[Floats, Floats]
-    """When one of the steady steps begins and is over, where they follow one another as one."""
-    arrival: Ints
-    """Node, in order of the transfers."""
-    meeting: Ints
-    """Which one, in order of time."""
-    since_us: Floats
-    """When the meeting before was over."""
-    last: Ints
-    """The entry of the rank that comes to it last."""
-
-
 @dataclass(frozen=True)
 class RankWaiting:
     """What ranks spend at the collectives where they meet, microseconds per step, by rank.
@@ -74,46 +57,23 @@ class RankWaiting:
     waiting_us: dict[int, float]
     held_up_us: dict[int, float]
     """How long all others together wait for it."""
-    steps: int
-    _meetings: _Meetings = field(repr=False, compare=False)
+    _late_us: Callable[[int], dict[str, float]] = field(repr=False, compare=False)
 
     @property
     def straggler(self) -> int:
         """The rank that holds the others up most."""
         return max(self.held_up_us, key=lambda rank: self.held_up_us[rank])
 
+    @cached_property
+    def late_us(self) -> dict[str, float]:
+        """By cause: how much later than the mean of the others the straggler comes."""
+        return self._late_us(self.straggler)
+
     @property
     def cause(self) -> str:
         """Where most of the straggler's delay comes from; `other` where nothing is known."""
         known = {cause: us for cause, us in self.late_us.items() if cause != OTHER and us > 0}
         return max(known, key=lambda cause: known[cause], default=OTHER)
-
-    @cached_property
-    def late_us(self) -> dict[str, float]:
-        """By cause: how much later than the mean of the others the straggler comes."""
-        walker, steps, arrival, meeting, since_us, last = self._meetings
-        timeline, straggler = walker.timeline, self.straggler
-        graph, nodes = timeline.graph, timeline.graph.nodes_
-        late_us, size = defaultdict[str, float](float), np.bincount(meeting)[meeting]
-        for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
-            share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
-            from_us = max(float(timeline.start_us[arrival[at]]), float(since_us[at]))
-            for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
-                cause = _cause_of(graph.labels[piece.node], int(piece.cause))
-                late_us[cause] += share * (piece.end_us - piece.start_us)
-        # How much more its device does than the others' mean bounds what that makes it late by.
-        taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
-        others = len(distinct(graph.marks.rank)) - 1
-        weight = np.where(nodes.rank == straggler, 1.0, -1.0 / others)
-        chosen = np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
-        for node in np.flatnonzero(chosen & _within(timeline.start_us, *steps)).tolist():
-            cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
-            excess_us[cause] += float(weight[node] * taken_us[node])
-        for cause in (KERNELS, LOOKUPS, COPIES):
-            shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
-            late_us[cause] -= shifted_us
-            late_us[OTHER] += shifted_us
-        return {cause: us / self.steps for cause, us in late_us.items()}
 
     def to_dict(self) -> dict[str, Any]:
         return {
@@ -164,7 +124,8 @@ def rank_waiting(
     )
     by_rank = (dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns)
     walker = walker or PathWalker(timeline)
-    return RankWaiting(*by_rank, steps, _Meetings(walker, within, arrival, meeting, since_us, last))
+    late_us = partial(_late_us, walker, within, steps, arrival, meeting, since_us, last)
+    return RankWaiting(*by_rank, late_us)
 
 
 def _meetings(
@@ -190,6 +151,42 @@ def _meetings(
     of_chosen = meeting[chosen]
     _, renumbered = np.unique(of_chosen, return_inverse=True)
     return transfer[chosen], arrival[chosen], renumbered, before_us[of_chosen]
+
+
+def _late_us(
+    walker: PathWalker,
+    within: tuple[Floats, Floats],
+    steps: int,
+    arrival: Ints,
+    meeting: Ints,
+    since_us: Floats,
+    last: Ints,
+    straggler: int,
+) -> dict[str, float]:
+    """By cause, per step: how much later than the mean of the others the straggler comes to the
+    meetings that it is the `last` of (places in `arrival`)."""
+    timeline, graph, nodes = walker.timeline, walker.timeline.graph, walker.timeline.graph.nodes_
+    late_us, size = defaultdict[str, float](float), np.bincount(meeting)[meeting]
+    for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
+        share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
+        from_us = max(float(timeline.start_us[arrival[at]]), float(since_us[at]))
+        for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
+            cause = _cause_of(graph.labels[piece.node], int(piece.cause))
+            late_us[cause] += share * (piece.end_us - piece.start_us)
+    # How much more its device does than the others' mean bounds what its device makes it late by.
+    taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
+    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
+    chosen = _within(timeline.start_us, *within) & np.isin(
+        nodes.scope, (Scope.COMPUTE, Scope.MEMCPY)
+    )
+    for node in np.flatnonzero(chosen).tolist():
+        cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
+        excess_us[cause] += float(weight[node] * taken_us[node])
+    for cause in (KERNELS, LOOKUPS, COPIES):
+        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
+        late_us[cause] -= shifted_us
+        late_us[OTHER] += shifted_us
+    return {cause: us / steps for cause, us in late_us.items()}
 
 
 @cache
