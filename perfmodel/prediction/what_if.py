@@ -19,6 +19,7 @@ from perfmodel.errors import UsageError
 from perfmodel.ops.families import FAMILIES, family_of_kernel
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
+    EVENT_WAITS,
     SCOPES,
     STREAM_KINDS,
     Cause,
@@ -256,7 +257,6 @@ def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
     return replace(edges, target=target, lag_us=lag_us, overlap_frac=overlap_frac)
 
 
-HANDED = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 CLAMP, ENCODE, DECODE = (1.0, 1.0), (1.0, 0.5), (0.5, 1.0)
 """Each kernel streams the payload: shares of its fp32 bytes read, and written.
 Source: FBGEMM's `fp32_to_fp16_with_clamp`, recalled; TorchRec's `QuantizedCommCodecs`."""
@@ -342,8 +342,8 @@ def with_codecs(
 
 def _neighbours(graph: ExecutionGraph) -> tuple[dict[int, int], dict[int, int]]:
     """By operation: what it waited for last, else the one before it; what waited for it first."""
-    edges = graph.edges_.where(has_code(graph.edges_.kind, (*HANDED, *STREAM_KINDS)))
-    handed, ends = has_code(edges.kind, HANDED), np.stack([edges.source, edges.target], axis=1)
+    edges = graph.edges_.where(has_code(graph.edges_.kind, (*EVENT_WAITS, *STREAM_KINDS)))
+    handed, ends = has_code(edges.kind, EVENT_WAITS), np.stack([edges.source, edges.target], axis=1)
     last = np.lexsort((graph.nodes_.end_us[edges.source], handed))
     first = np.argsort(-graph.nodes_.start_us[edges.target], kind="stable")
     first = first[(handed & graph.on_device[edges.target])[first]]

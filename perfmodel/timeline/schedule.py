@@ -15,7 +15,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
 from perfmodel.errors import GraphError
-from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind
+from perfmodel.timeline.graph.kinds import IN_OPERATOR, LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
@@ -162,7 +162,6 @@ COMPLETE_FRAC = 1 / 2
 """assumed: a step that launched less of the usual number of device operations did not do the work.
 Steps of one loop differ by what they do now and then (an optimizer's step after several
 micro-batches, a log), which is less than half; of less, most is missing."""
-_OF_OPERATORS = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
 
 
 class StepRole(StrEnum):
@@ -207,7 +206,7 @@ def step_roles(measured: Timeline) -> list[StepRole]:
         return [StepRole.STEADY]
     nodes, edges, step_of = graph.nodes_, graph.edges_, step_of_nodes(graph)
     launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
-    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
+    operators = np.flatnonzero(has_code(nodes.cause, IN_OPERATOR))
     launched, ran = (
         np.bincount(step_of[each][step_of[each] != NONE], minlength=len(step_us))
         for each in (launches, operators)

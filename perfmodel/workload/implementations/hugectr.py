@@ -22,8 +22,8 @@ from collections.abc import Sequence
 from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
-from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
 from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.dense import COMPUTE, Cross, Layer, dense_layers, mm
 from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
 from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.hugectr_hybrid import Hybrid
@@ -239,8 +239,8 @@ def _fused_layer(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
 
     def backward(gradient: Tensor) -> Gradients:
         """Two products: the bias and the ReLU mask ride along."""
-        of_weight, of_bias = _mm(r, r.t(gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
-        return [_mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
+        of_weight, of_bias = mm(r, r.t(gradient), x), r.tensor(layer.bias.shape, gradient.dtype)
+        return [mm(r, gradient, layer.weight) if wants_x else None, of_weight, of_bias]
 
     return r.track("fused_layer_backward", (x, layer.weight, layer.bias), out, backward)
 
@@ -266,7 +266,8 @@ def _crossed(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
     """Low-rank cross layers: two products each, and one kernel for x0 * high + x."""
     first, kept = x, []
     for layer in crosses:
-        low = _mm(r, x, _transposed(r, layer.down))
+        shape, down = (x.shape[0], layer.down.shape[0]), _transposed(r, layer.down)
+        low = r.made("aten::mm", (x, down), shape, x.dtype)
         high = _product(r, low, layer.up, "bias")
         kept.append((layer, x, low, high))
         x = r.made("aten::addcmul", (x, first, high, 1), x.shape, x.dtype)
@@ -282,18 +283,13 @@ def _crossed(r: Recorder, x: Tensor, crosses: Sequence[Cross]) -> Tensor:
             inputs = (gradient, first, high, total)
             r.leaf("hugectr::multi_cross_products", inputs, of_high, summed)
             bias = r.tensor(layer.up.bias.shape, first.dtype)
-            of_up, of_low = _mm(r, r.t(of_high), low), _mm(r, of_high, layer.up.weight)
-            of_down = _mm(r, r.t(of_low), x)
-            total, gradient = summed, _mm(r, of_low, layer.down)
+            of_up, of_low = mm(r, r.t(of_high), low), mm(r, of_high, layer.up.weight)
+            of_down = mm(r, r.t(of_low), x)
+            total, gradient = summed, mm(r, of_low, layer.down)
             made = [of_down, of_up, bias, *made]
         return [r.made("aten::add", (total, gradient, 1), first.shape, first.dtype), *made]
 
     return r.track("hugectr::multi_cross_backward", (first, *weights), x, backward)
-
-
-def _mm(r: Recorder, x: Tensor, y: Tensor) -> Tensor:
-    """x `[m, k]` times y `[k, n]`; gradients are those of the layer that it is part of."""
-    return r.made("aten::mm", (x, y), (x.shape[0], y.shape[1]), x.dtype)
 
 
 def _product(r: Recorder, x: Tensor, layer: Layer, epilogue: str) -> Tensor:
