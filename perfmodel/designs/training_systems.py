@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from perfmodel.designs import settings
-from perfmodel.designs.deployment import Deployment, Phase
+from perfmodel.designs.deployment import Deployment, Phase, beside_bytes
 from perfmodel.designs.layouts.default import deployment_of, searched
-from perfmodel.designs.layouts.memory import beside_bytes
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.embedding import RowDtype
 from perfmodel.errors import WorkloadError

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
-from perfmodel.designs import Deployment, Phase
+from perfmodel.designs.deployment import Deployment, Phase, holds
 from perfmodel.designs.layouts.default import Shortage, deployment_of
-from perfmodel.designs.layouts.memory import holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
@@ -94,11 +93,6 @@ class Step:
         return machine.linked_gpus
 
     @property
-    def fits(self) -> bool:
-        """Whether memory holds it on every rank, in the workload's own software."""
-        return _fits(self)
-
-    @property
     def every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
         return rank_classes(self.workload, *where)
@@ -159,7 +153,8 @@ STEPS_KNOWN = 128
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
-def _fits(step: Step) -> bool:
+def fits(step: Step) -> bool:
+    """Whether memory holds it on every rank, in the workload's own software."""
     device, most = step.machine.node.device, 0.0
     for each in deciding_classes(step.every_class, "held_rows_bytes"):
         use = memory_use(step.graph(each.ranks[0]), in_host_memory=device.target == CPU)
@@ -241,7 +236,7 @@ def placed(case: Deployment) -> Deployment:
     it is deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would
     do."""
     ((_, step),) = steps_of(case)
-    if step.fits:
+    if fits(step):
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
     if not holds(deployment):

@@ -14,8 +14,14 @@ from math import ceil
 from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
-from perfmodel.designs.deployment import DESIGNS, Deployment
-from perfmodel.designs.layouts.memory import beside_bytes, filled_frac, holds, largest
+from perfmodel.designs.deployment import (
+    DESIGNS,
+    Deployment,
+    beside_bytes,
+    filled_frac,
+    holds,
+    largest,
+)
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import problems

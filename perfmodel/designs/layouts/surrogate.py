@@ -13,8 +13,7 @@ import numpy as np
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import durations_of
-from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.layouts.memory import beside_bytes
+from perfmodel.designs.deployment import Deployment, beside_bytes
 from perfmodel.designs.layouts.problem import (
     ANY,
     CACHED_FRACS,

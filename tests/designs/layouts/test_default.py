@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.designs import deployment_of
-from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.deployment import holds
 from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.prediction import Prediction, predict
