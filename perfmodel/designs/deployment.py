@@ -14,13 +14,7 @@ from perfmodel.errors import Note
 from perfmodel.hardware import Cluster, Device
 from perfmodel.lowering.lower import CPU
 from perfmodel.workload import Workload
-from perfmodel.workload.memory_tiers import (
-    CONTEXT_BYTES,
-    TierUse,
-    memory_use,
-    tier_use,
-    with_activations,
-)
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, tier_use, with_activations
 from perfmodel.workload.step import cached_op_graph, deciding_classes, rank_classes
 from perfmodel.workload.tables import row_bytes
 
@@ -80,6 +74,27 @@ class Deployment:
         """Of each table as it is stored."""
         pairs = zip(self.workload.tables, self.placement.tables, strict=True)
         return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory holds its tables and what a step has beside them."""
+        return self.filled_frac <= 1.0
+
+    @property
+    def filled_frac(self) -> float:
+        """What it needs of the memory that it fills most, 1 being all; of one that tables alone
+        overfill, these alone."""
+        uses = tier_use(self.workload, self.placement, self.machine, train=self.train)
+        if (alone := max(each.filled_frac for each in uses)) > 1.0:
+            return alone
+        every = with_activations(uses, self.beside_bytes - CONTEXT_BYTES)
+        return max(each.filled_frac for each in every)
+
+    @property
+    def beside_bytes(self) -> float:
+        """Of device memory, what the ranks that decide have beside tables: parameters, the batch,
+        activations, and what the driver takes."""
+        return _beside_bytes(replace(self, notes=(), phases=()))
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
@@ -142,26 +157,6 @@ def words(value: object) -> str:
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
 
 
-def holds(deployment: Deployment) -> bool:
-    """Whether memory holds the deployment's tables and what a step has beside them."""
-    return filled_frac(deployment) <= 1.0
-
-
-def filled_frac(deployment: Deployment) -> float:
-    """What the deployment needs of the memory that it fills most, 1 being all; of one that tables
-    alone overfill, these alone."""
-    it = deployment
-    uses = tier_use(it.workload, it.placement, it.machine, train=it.train)
-    if (alone := _filled(uses)) > 1.0:
-        return alone
-    return _filled(with_activations(uses, beside_bytes(it) - CONTEXT_BYTES))
-
-
-def _filled(uses: Iterable[TierUse]) -> float:
-    known = ((it.total_bytes, it.capacity_bytes) for it in uses if it.capacity_bytes is not None)
-    return max((size / max(room, 1.0) for size, room in known), default=0.0)
-
-
 def filled_frac_of(memory: Mapping[str, Any], device: Device) -> float:
     """The same of what a prediction says of memory."""
     if tiers := memory.get("tiers"):
@@ -201,28 +196,14 @@ def largest(filled: Callable[[int], float | None], start: int) -> int:
         batch = min(size & -(1 << max(size.bit_length() - PLACES, 0)), too_many - 1)
 
 
-def beside_bytes(deployment: Deployment) -> float:
-    """Of device memory, what the ranks that decide have beside tables: parameters, the batch,
-    activations, and what the driver takes."""
-    it = deployment
-    return _beside_bytes(it.workload, it.machine, it.batch, it.train, it.placement, it.pipeline)
-
-
 @lru_cache(maxsize=128)
-def _beside_bytes(
-    workload: Workload,
-    machine: Cluster,
-    batch: int,
-    train: bool,
-    placement: Placement,
-    pipeline: Pipeline,
-) -> float:
-    ranks, target, linked = machine.gpus, machine.node.device.target, machine.linked_gpus
-    beside = 0.0
-    for each in deciding_classes(rank_classes(workload, ranks, linked, placement, batch)):
+def _beside_bytes(deployment: Deployment) -> float:
+    it, machine, beside = deployment, deployment.machine, 0.0
+    ranks, linked, target = it.ranks, machine.linked_gpus, machine.node.device.target
+    for each in deciding_classes(rank_classes(it.workload, ranks, linked, it.placement, it.batch)):
         step: dict[str, Any] = {"ranks": ranks, "rank": each.ranks[0], "target": target}
-        step |= {"train": train, "linked": linked, "placement": placement, "pipeline": pipeline}
-        graph = cached_op_graph(workload, batch, **step, sharers=0.0)
+        step |= {"train": it.train, "linked": linked, "placement": it.placement}
+        graph = cached_op_graph(it.workload, it.batch, **step, pipeline=it.pipeline, sharers=0.0)
         use = memory_use(graph, in_host_memory=target == CPU)
         assert use is not None  # recorded ops know their storages
         beside = max(beside, use.resident_bytes + use.temporary_bytes)

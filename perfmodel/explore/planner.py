@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.base.answers import Begin, made_by, silent
 from perfmodel.base.units import BYTES_PER_GB
-from perfmodel.designs.deployment import Deployment, holds
+from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.default import shortage
 from perfmodel.designs.layouts.problem import HBM, Layout
 from perfmodel.designs.layouts.search import layout_of, lower_bound, placement_of, search
@@ -188,7 +188,7 @@ def plan_deployment(
         min(alike, key=lambda layout: layout.step_us),
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
-        predict(deployment).results[0] if holds(deployment) else None,
+        predict(deployment).results[0] if deployment.fits else None,
         predict(own).results[0] if has_own else None,
     )
 

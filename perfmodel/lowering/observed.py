@@ -25,7 +25,7 @@ from perfmodel.ops.graph import NO_OP, Op, OpGraph, with_tensors
 from perfmodel.ops.spec import dtype_of_kernel
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, idle_gaps, idle_pieces
 from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import EVENT_WAITS, NOT_EXPLAINED, Cause, NodeKind
+from perfmodel.timeline.graph.kinds import HANDED, NOT_EXPLAINED, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.graph.waits import CLOCK_TOLERANCE_US
 from perfmodel.timeline.schedule import measured as measured_times
@@ -175,7 +175,7 @@ def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
     """`[E, 2]`: op whose work was waited for, op whose work waited."""
     measured = build_rank(rank, links)
     edges = measured.edges_
-    crossing = np.flatnonzero(np.isin(edges.kind, EVENT_WAITS))
+    crossing = np.flatnonzero(np.isin(edges.kind, HANDED))
     op_of_row = np.full(len(rank) + 1, NO_OP, np.int64)
     op_of_row[links.device_rows] = op
     rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]

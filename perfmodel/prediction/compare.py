@@ -21,7 +21,7 @@ from perfmodel.designs.composed import (
     same_step,
     without_effect,
 )
-from perfmodel.designs.deployment import Budgeted, Deployment, Design, changes, holds
+from perfmodel.designs.deployment import Budgeted, Deployment, Design, changes
 from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
@@ -153,7 +153,7 @@ def compare_designs(
         "rate_per_s": serving and serving.rate_per_s,
     }
     if not ladder:
-        lacks_memory = placement is None and not holds(start)
+        lacks_memory = placement is None and not start.fits
         rows = (
             DesignResult(design.text, why_not=shortage(start))
             if lacks_memory and design.text == DEFAULT

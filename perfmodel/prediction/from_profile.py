@@ -258,6 +258,5 @@ def with_measured(result: Result, trace: Trace) -> Result:
         rank: recorded_figures(true, rank, np.flatnonzero(of_rank == rank)[steady])
         for rank in ranks_of(true.graph)
     }
-    return replace(
-        result, ranks=[replace(each, measured=known.get(each.rank)) for each in result.ranks]
-    )
+    ranks = [replace(each, measured=known.get(each.rank)) for each in result.ranks]
+    return replace(result, ranks=ranks)

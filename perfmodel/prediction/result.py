@@ -77,22 +77,15 @@ def summarise(
     of_step = step_of_nodes(graph) if follow else None
     known = truth if compare else None
     ranks = [
-        _rank(walker, known, mode, number, roles, step_us[i], period_us[i], of_step)
+        _rank(timeline, walker, known, mode, number, roles, step_us[i], period_us[i], of_step)
         for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
         null_us = null_mean_us(truth, steady) if compare else np.full(step_us.shape, np.nan)
         ranks = [_left_out(timeline, each, i, steady, null_us[i]) for i, each in enumerate(ranks)]
-    meets = rank_waiting(timeline, walker, steady)
+    meets = rank_waiting(timeline, steady)
     if meets is not None:
-        ranks = [
-            replace(
-                each,
-                transfer_us=meets.transfer_us.get(each.rank, 0.0),
-                waiting_us=meets.waiting_us.get(each.rank, 0.0),
-            )
-            for each in ranks
-        ]
+        ranks = [replace(each, **meets.of_rank(each.rank)) for each in ranks]
     about = [own.step_us for own in ranks], [own.waiting_us for own in ranks]
     slowest = slowest_of(*about) if rank is None else ranks_of(graph).index(rank)
     chosen, low, high = ranks[slowest], None, None
@@ -137,6 +130,7 @@ def summarise(
 
 
 def _rank(
+    timeline: Timeline,
     walker: PathWalker,
     truth: Timeline | None,
     mode: str,
@@ -146,8 +140,8 @@ def _rank(
     period_us: Floats,
     of_step: Ints | None,
 ) -> RankPrediction:
-    timeline, steady = walker.timeline, steady_among(roles)
     graph, steps, on_host = timeline.graph, [], {*HOST_CAUSES, Cause.ALLOCATOR}
+    steady = steady_among(roles)
     marks = np.flatnonzero(graph.marks.rank == rank)
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)

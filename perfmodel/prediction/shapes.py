@@ -102,8 +102,7 @@ def steady_period(
     piece = np.tile(steps.piece, copies)
     nodes, resources = graph.nodes_, graph.resources
     streams = [resource.rpartition("/")[2] for resource in resources]
-    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    offloads = {streams[row] for row in beside}
+    offloads = {streams[row] for row in nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist()}
     of_resource = [
         stream.replace("_", " ")
         if stream in offloads
@@ -186,11 +185,10 @@ def predict_shapes(
         steps, bounds, relieved_us = steady_period(alone, load)
     else:
         steps = alone if load is None else rescheduled(alone, timeline, taken_us)
-    lags = None
-    if times is not None:
-        lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
+    shown = steps.timeline
+    lags = None if times is None else DeviceLags.of(shown, steady_steps(measured(shown.graph)))
     about: dict[str, Any] = {"compare": False, "kinds_of_work": partial(_kinds_of_work, steps)}
-    result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, **about)
+    result = summarise(shown, hardware=name, mode=MODEL, lags=lags, **about)
     device = machine.node.device
     on_host = device.target == CPU
     needs = [(memory_use(it, in_host_memory=on_host), it.rank) for it in (*graphs, *fuller)]

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
-from perfmodel.designs.deployment import Deployment, Phase, holds
+from perfmodel.designs.deployment import Deployment, Phase
 from perfmodel.designs.layouts.default import Shortage, deployment_of
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
@@ -155,11 +155,13 @@ STEPS_KNOWN = 128
 @lru_cache(maxsize=STEPS_KNOWN)
 def fits(step: Step) -> bool:
     """Whether memory holds it on every rank, in the workload's own software."""
-    device, most = step.machine.node.device, 0.0
-    for each in deciding_classes(step.every_class, "held_rows_bytes"):
-        use = memory_use(step.graph(each.ranks[0]), in_host_memory=device.target == CPU)
-        assert use is not None  # recorded ops know their storages
-        most = max(most, use.total_bytes)
+    device, classes = (
+        step.machine.node.device,
+        deciding_classes(step.every_class, "held_rows_bytes"),
+    )
+    graphs = (step.graph(each.ranks[0]) for each in classes)
+    uses = (memory_use(graph, in_host_memory=device.target == CPU) for graph in graphs)
+    most = max(use.total_bytes for use in uses if use)  # recorded ops know their storages
     return most + driver_bytes(device) <= device.hbm_bytes
 
 
@@ -239,7 +241,7 @@ def placed(case: Deployment) -> Deployment:
     if fits(step):
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
-    if not holds(deployment):
+    if not deployment.fits:
         raise DoesNotFit(Shortage(deployment))
     if in_designs_software(case.workload):
         return deployment

@@ -19,7 +19,7 @@ from perfmodel.errors import UsageError
 from perfmodel.ops.families import FAMILIES, family_of_kernel
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
-    EVENT_WAITS,
+    HANDED,
     SCOPES,
     STREAM_KINDS,
     Cause,
@@ -342,8 +342,8 @@ def with_codecs(
 
 def _neighbours(graph: ExecutionGraph) -> tuple[dict[int, int], dict[int, int]]:
     """By operation: what it waited for last, else the one before it; what waited for it first."""
-    edges = graph.edges_.where(has_code(graph.edges_.kind, (*EVENT_WAITS, *STREAM_KINDS)))
-    handed, ends = has_code(edges.kind, EVENT_WAITS), np.stack([edges.source, edges.target], axis=1)
+    edges = graph.edges_.where(has_code(graph.edges_.kind, (*HANDED, *STREAM_KINDS)))
+    handed, ends = has_code(edges.kind, HANDED), np.stack([edges.source, edges.target], axis=1)
     last = np.lexsort((graph.nodes_.end_us[edges.source], handed))
     first = np.argsort(-graph.nodes_.start_us[edges.target], kind="stable")
     first = first[(handed & graph.on_device[edges.target])[first]]

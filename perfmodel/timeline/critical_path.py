@@ -73,7 +73,6 @@ class PathWalker:
     """
 
     def __init__(self, timeline: Timeline) -> None:
-        self.timeline = timeline
         graph, deciding = timeline.graph, deciding_edges(timeline)
         nodes, edges = graph.nodes_, graph.edges_
         self.start, self.end = _view(timeline.start_us), _view(timeline.end_us)
@@ -84,9 +83,6 @@ class PathWalker:
         self.cause, self.kind = _view(nodes.cause), _view(nodes.kind)
         self.unknown = int(graph.unknown)
         self.release = _causes_of_release(timeline, np.flatnonzero(deciding == NONE))
-
-    def __reduce__(self) -> tuple[type[PathWalker], tuple[Timeline]]:
-        return PathWalker, (self.timeline,)  # views cannot be pickled
 
     def walk(self, node: int, from_us: float, stop_us: float) -> TimelinePath:
         """Pieces from `from_us` (at or before the end of `node`) back to `stop_us`, late to early.

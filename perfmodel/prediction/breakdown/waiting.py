@@ -64,6 +64,10 @@ class RankWaiting:
         """The rank that holds the others up most."""
         return max(self.held_up_us, key=lambda rank: self.held_up_us[rank])
 
+    def of_rank(self, rank: int) -> dict[str, Any]:
+        """`transfer_us` and `waiting_us` of one."""
+        return {key: getattr(self, key).get(rank, 0.0) for key in ("transfer_us", "waiting_us")}
+
     @cached_property
     def late_us(self) -> dict[str, float]:
         """By cause: how much later than the mean of the others the straggler comes."""
@@ -94,9 +98,7 @@ def _within(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
     return result
 
 
-def rank_waiting(
-    timeline: Timeline, walker: PathWalker | None = None, steady: Ints | None = None
-) -> RankWaiting | None:
+def rank_waiting(timeline: Timeline, steady: Ints | None = None) -> RankWaiting | None:
     """Transfer and waiting over the `steady` steps, and who is waited for; None where no ranks
     meet."""
     graph = timeline.graph
@@ -122,10 +124,11 @@ def rank_waiting(
         np.bincount(of_rank, begun_us - arrived) / steps,
         np.bincount(of_rank[last], arrived[last] - arrived, len(ranks)) / steps,
     )
-    by_rank = (dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns)
-    walker = walker or PathWalker(timeline)
-    late_us = partial(_late_us, walker, within, steps, arrival, meeting, since_us, last)
-    return RankWaiting(*by_rank, late_us)
+    transfer_us, waiting_us, held_up_us = (
+        dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns
+    )
+    late_us = partial(_late_us, timeline, within, steps, arrival, meeting, since_us, last)
+    return RankWaiting(transfer_us, waiting_us, held_up_us, late_us)
 
 
 def _meetings(
@@ -154,7 +157,7 @@ def _meetings(
 
 
 def _late_us(
-    walker: PathWalker,
+    timeline: Timeline,
     within: tuple[Floats, Floats],
     steps: int,
     arrival: Ints,
@@ -165,7 +168,7 @@ def _late_us(
 ) -> dict[str, float]:
     """By cause, per step: how much later than the mean of the others the straggler comes to the
     meetings that it is the `last` of (places in `arrival`)."""
-    timeline, graph, nodes = walker.timeline, walker.timeline.graph, walker.timeline.graph.nodes_
+    graph, nodes, walker = timeline.graph, timeline.graph.nodes_, PathWalker(timeline)
     late_us, size = defaultdict[str, float](float), np.bincount(meeting)[meeting]
     for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
         share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)

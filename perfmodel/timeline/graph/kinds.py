@@ -64,7 +64,8 @@ STREAM_KINDS = (
     EdgeKind.STREAM_COLLECTIVE,
     EdgeKind.STREAM_GRAPH,
 )
-EVENT_WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
+HANDED = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
+"""By which streams wait for one another."""
 
 
 class Cause(IntEnum):
@@ -106,7 +107,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.PROGRAM: Cause.UNEXPLAINED,
     **dict.fromkeys((*LAUNCH_KINDS, *STREAM_KINDS), Cause.LAUNCH_LATENCY),
     EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
-    **dict.fromkeys(EVENT_WAITS, Cause.OTHER_STREAM),
+    **dict.fromkeys(HANDED, Cause.OTHER_STREAM),
     EdgeKind.SM_OCCUPANCY: Cause.SM_OCCUPANCY,
     EdgeKind.HOST_SYNC: Cause.BLOCKING_CALL,
     EdgeKind.BLOCKING_COPY: Cause.BLOCKING_CALL,
