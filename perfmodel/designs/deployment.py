@@ -1,16 +1,21 @@
-"""What a design edits: a workload, its placement and pipeline on a machine; the default one."""
+"""What a design edits: a workload, its placement and pipeline on a machine; whether memory holds
+them, what a step has there beside tables, and the largest batch that it holds."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, fields, replace
+from functools import lru_cache
 from typing import Any, Protocol, runtime_checkable
 
 from perfmodel.base.registry import Registry
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import Note
-from perfmodel.hardware import Cluster
+from perfmodel.hardware import Cluster, Device
+from perfmodel.lowering.lower import CPU
 from perfmodel.workload import Workload
+from perfmodel.workload.memory_tiers import CONTEXT_BYTES, memory_use, tier_use, with_activations
+from perfmodel.workload.step import cached_op_graph, deciding_classes, rank_classes
 from perfmodel.workload.tables import row_bytes
 
 
@@ -69,6 +74,27 @@ class Deployment:
         """Of each table as it is stored."""
         pairs = zip(self.workload.tables, self.placement.tables, strict=True)
         return [table.rows * row_bytes(table, placed.dtype) for table, placed in pairs]
+
+    @property
+    def fits(self) -> bool:
+        """Whether memory holds its tables and what a step has beside them."""
+        return self.filled_frac <= 1.0
+
+    @property
+    def filled_frac(self) -> float:
+        """What it needs of the memory that it fills most, 1 being all; of one that tables alone
+        overfill, these alone."""
+        uses = tier_use(self.workload, self.placement, self.machine, train=self.train)
+        if (alone := max(each.filled_frac for each in uses)) > 1.0:
+            return alone
+        every = with_activations(uses, self.beside_bytes - CONTEXT_BYTES)
+        return max(each.filled_frac for each in every)
+
+    @property
+    def beside_bytes(self) -> float:
+        """Of device memory, what the ranks that decide have beside tables: parameters, the batch,
+        activations, and what the driver takes."""
+        return _beside_bytes(replace(self, notes=(), phases=()))
 
     def with_(self, *notes: str, **changes: Any) -> Deployment:
         said = (each if isinstance(each, Note) else Note(each) for each in notes)
@@ -129,3 +155,56 @@ def words(value: object) -> str:
     if value is None or isinstance(value, float):
         return "unset" if value is None else f"{value:g}"
     return (",".join(map(str, value)) or "none") if isinstance(value, tuple) else str(value)
+
+
+def filled_frac_of(memory: Mapping[str, Any], device: Device) -> float:
+    """The same of what a prediction says of memory."""
+    if tiers := memory.get("tiers"):
+        known = (each for each in tiers if each["capacity_bytes"])
+        return max(float(each["total_bytes"] / each["capacity_bytes"]) for each in known)
+    return float(memory["total_bytes"] / device.hbm_bytes)
+
+
+MOST, GROWTH = 1 << 30, 64
+"""Samples of a batch that are tried, at most, and how many times as many as fit."""
+PLACES, LINES = 8, 5
+"""Binary places of a batch that is found, and tries along lines before the range is halved."""
+
+
+def largest(filled: Callable[[int], float | None], start: int) -> int:
+    """The largest batch of which `filled` says no more than 1 (None: it does not fit), tried from
+    `start` on, in binary rounded down to `PLACES`; 0 where one sample does not fit. Memory grows
+    nearly along a line."""
+    fit, too_many, tries = 0, MOST, 0
+    known, batch = list[tuple[int, float]](), start
+    while True:
+        frac, tries = filled(batch), tries + 1
+        known += [] if frac is None else [(batch, frac)]
+        if frac is not None and frac <= 1.0:
+            fit = batch
+        else:
+            too_many = batch
+        step = 1 << max(fit.bit_length() - PLACES, 0)
+        if too_many - fit <= step:
+            return fit
+        guess = (fit + too_many) / 2 if too_many < MOST else float(GROWTH * max(fit, 1))
+        if len(known) > 1 and tries <= LINES:
+            (one, before), (other, after) = known[-2:]
+            if (slope := (after - before) / (other - one)) > 0:
+                guess = min(other + (1.0 - after) / slope, guess * GROWTH)
+        size = max(int(guess), fit + step)
+        batch = min(size & -(1 << max(size.bit_length() - PLACES, 0)), too_many - 1)
+
+
+@lru_cache(maxsize=128)
+def _beside_bytes(deployment: Deployment) -> float:
+    it, machine, beside = deployment, deployment.machine, 0.0
+    ranks, linked, target = it.ranks, machine.linked_gpus, machine.node.device.target
+    for each in deciding_classes(rank_classes(it.workload, ranks, linked, it.placement, it.batch)):
+        step: dict[str, Any] = {"ranks": ranks, "rank": each.ranks[0], "target": target}
+        step |= {"train": it.train, "linked": linked, "placement": it.placement}
+        graph = cached_op_graph(it.workload, it.batch, **step, pipeline=it.pipeline, sharers=0.0)
+        use = memory_use(graph, in_host_memory=target == CPU)
+        assert use is not None  # recorded ops know their storages
+        beside = max(beside, use.resident_bytes + use.temporary_bytes)
+    return beside + CONTEXT_BYTES

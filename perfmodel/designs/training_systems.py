@@ -9,7 +9,6 @@ from typing import Literal
 from perfmodel.designs import settings
 from perfmodel.designs.deployment import Deployment, Phase
 from perfmodel.designs.layouts.default import deployment_of, searched
-from perfmodel.designs.layouts.memory import beside_bytes
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.embedding import RowDtype
 from perfmodel.errors import WorkloadError
@@ -62,7 +61,7 @@ class Neo(settings.Checked, of="neo"):
             smaller = (frac for frac in CACHED_FRACS if frac < self.cache_frac)
             laid = searched(deployed, beside=True, cached_fracs=(self.cache_frac, *smaller))
             if laid is None:
-                size, beside = in_gb(sum(deployed.table_bytes)), in_gb(beside_bytes(deployed))
+                size, beside = in_gb(sum(deployed.table_bytes)), in_gb(deployed.beside_bytes)
                 raise WorkloadError(
                     f"neo: {deployed.workload.name}: tables of {size} fit in no layout into host "
                     f"memory and what {beside} of layers and activations leave of each device's"

@@ -13,9 +13,8 @@ import numpy as np
 
 from perfmodel.base.answers import Begin, made_by, silent
 from perfmodel.base.units import BYTES_PER_GB
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment
 from perfmodel.designs.layouts.default import shortage
-from perfmodel.designs.layouts.memory import holds
 from perfmodel.designs.layouts.problem import HBM, Layout
 from perfmodel.designs.layouts.search import layout_of, lower_bound, placement_of, search
 from perfmodel.designs.layouts.surrogate import problems
@@ -23,7 +22,7 @@ from perfmodel.embedding import Placement
 from perfmodel.errors import WorkloadError
 from perfmodel.explore.torchrec import SCHEMA
 from perfmodel.prediction import predict
-from perfmodel.prediction.step import in_designs_software, steps_of
+from perfmodel.prediction.step import fits, in_designs_software, steps_of
 from perfmodel.prediction.types import INTERVAL, Result
 from perfmodel.workload.step import TIERED, rank_classes
 
@@ -180,7 +179,7 @@ def plan_deployment(
         rows.append({**taken, "sharding": dict(mix)})
     own = replace(deployment, in_own_software=True)
     ((_, step),) = steps_of(own)
-    has_own = step.fits and not in_designs_software(own.workload)
+    has_own = fits(step) and not in_designs_software(own.workload)
     alike = (each.layout for each in trials if each.layout.problem is best.layout.problem)
     return Plan(
         best.deployment,
@@ -189,7 +188,7 @@ def plan_deployment(
         min(alike, key=lambda layout: layout.step_us),
         tuple(reasons(best.layout, best.deployment)),
         tuple(rows),
-        predict(deployment).results[0] if holds(deployment) else None,
+        predict(deployment).results[0] if deployment.fits else None,
         predict(own).results[0] if has_own else None,
     )
 

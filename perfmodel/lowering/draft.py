@@ -24,7 +24,7 @@ from perfmodel.lowering.host.measure import TYPES
 from perfmodel.lowering.lower import Lowered
 from perfmodel.ops.edits.compiled import CALL
 from perfmodel.ops.graph import DEVICE_WIDE, INPUT, LAUNCHED_ALONE, WAITING, outermost_of
-from perfmodel.timeline.graph.kinds import DEVICE_KINDS, Cause, EdgeKind, NodeKind, Scope
+from perfmodel.timeline.graph.kinds import DEVICE_KINDS, HANDED, Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import CarriedEdges, Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.trace.columns import NONE
 
@@ -173,7 +173,6 @@ COPY_STREAM, DISTRIBUTION_STREAM = "copy", "input"
 DISTRIBUTE, FETCH = "distribute", "fetch"
 """Values of `OWN_STREAM` where a pipeline has a stream for kernels too, and where it brings rows
 that a later step looks up."""
-_WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 _STREAM_EDGE = {int(kind): edge for kind, *_, edge in KINDS.values()}
 OWN, FED, FETCHED = range(3)
 """Who started a node: the step; a pipeline that feeds it, by copies and distribution; one that
@@ -201,7 +200,7 @@ def with_carried_edges(built: Built, lowered: Lowered) -> Built:
     if len(rows):
         stage[rows] = of_op[lowered.owner][built.piece[rows]]
     kept = graph.edges_
-    apart = np.isin(kept.kind, _WAITS) & (stage[kept.source] != stage[kept.target])
+    apart = np.isin(kept.kind, HANDED) & (stage[kept.source] != stage[kept.target])
     start, end = int(graph.marks.start[0]), int(graph.marks.end[0])
     last = kept.source[(kept.target == end) & (kept.kind == EdgeKind.PROGRAM)]
     of_host = (int(last[0]), start, EdgeKind.PROGRAM, 1)  # the host goes on with the next step

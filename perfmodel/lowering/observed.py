@@ -25,8 +25,9 @@ from perfmodel.ops.graph import NO_OP, Op, OpGraph, with_tensors
 from perfmodel.ops.spec import dtype_of_kernel
 from perfmodel.timeline.critical_path import DeviceWork, PathWalker, idle_gaps, idle_pieces
 from perfmodel.timeline.graph.build import build_rank
-from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, NodeKind
+from perfmodel.timeline.graph.kinds import HANDED, NOT_EXPLAINED, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
+from perfmodel.timeline.graph.waits import CLOCK_TOLERANCE_US
 from perfmodel.timeline.schedule import measured as measured_times
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import Links, launching_op
@@ -137,7 +138,6 @@ def _placed(op: Op, launched: bool, itself: bool, marks: Mapping[str, str] | Non
 
 COMPUTE = "compute"
 """The stream that most of the device's work ran on."""
-WAITS = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 
 
 def with_streams(graph: OpGraph, rank: RankTrace, links: Links) -> OpGraph:
@@ -175,7 +175,7 @@ def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
     """`[E, 2]`: op whose work was waited for, op whose work waited."""
     measured = build_rank(rank, links)
     edges = measured.edges_
-    crossing = np.flatnonzero(np.isin(edges.kind, WAITS))
+    crossing = np.flatnonzero(np.isin(edges.kind, HANDED))
     op_of_row = np.full(len(rank) + 1, NO_OP, np.int64)
     op_of_row[links.device_rows] = op
     rows = measured.nodes_.row[np.stack([edges.source[crossing], edges.target[crossing]], axis=1)]
@@ -272,10 +272,6 @@ def measured_stretches(
     return tuple(stretches)
 
 
-CLOCKS_US = 25.0
-"""Clocks of host and device differ by so much: what is shorter may be their difference."""
-
-
 def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     """By device row of a recorded rank: idle time before it that no prediction from shapes has."""
     timeline, waits = measured_times(graph), dict[int, float]()
@@ -285,9 +281,9 @@ def unexplained_waits(graph: ExecutionGraph) -> dict[int, float]:
     causes = (*NOT_EXPLAINED, Cause.WAITING_FOR_INPUT)
     begun, over = timeline.end_us[graph.marks.start[0]], timeline.end_us[graph.marks.end[-1]]
     for gap in idle_gaps(device, float(begun), float(over)):
-        if gap.node != NONE and gap.end_us - gap.start_us > CLOCKS_US:
+        if gap.node != NONE and gap.end_us - gap.start_us > CLOCK_TOLERANCE_US:
             pieces = idle_pieces([gap], walker)
             waited = sum(p.end_us - p.start_us for p in pieces if p.cause in causes)
-            if waited > CLOCKS_US:
+            if waited > CLOCK_TOLERANCE_US:
                 waits[int(graph.nodes_.row[gap.node])] = waited
     return waits

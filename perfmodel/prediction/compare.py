@@ -10,7 +10,6 @@ from math import inf
 from typing import NamedTuple
 
 from perfmodel.base.units import US_PER_S, human_us
-from perfmodel.designs import Deployment, deployment_of
 from perfmodel.designs.composed import (
     DEFAULT,
     OWN_SETTINGS,
@@ -22,9 +21,8 @@ from perfmodel.designs.composed import (
     same_step,
     without_effect,
 )
-from perfmodel.designs.deployment import Budgeted, Design, changes
-from perfmodel.designs.layouts.default import shortage
-from perfmodel.designs.layouts.memory import holds
+from perfmodel.designs.deployment import Budgeted, Deployment, Design, changes
+from perfmodel.designs.layouts.default import deployment_of, shortage
 from perfmodel.embedding import Placement
 from perfmodel.errors import Note, PerfmodelError, prefixed
 from perfmodel.hardware import Cluster
@@ -155,7 +153,7 @@ def compare_designs(
         "rate_per_s": serving and serving.rate_per_s,
     }
     if not ladder:
-        lacks_memory = placement is None and not holds(start)
+        lacks_memory = placement is None and not start.fits
         rows = (
             DesignResult(design.text, why_not=shortage(start))
             if lacks_memory and design.text == DEFAULT

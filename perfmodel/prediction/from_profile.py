@@ -7,6 +7,8 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+import numpy as np
+
 from perfmodel.errors import Note, UsageError
 from perfmodel.hardware import Cluster, Device
 from perfmodel.hardware.parts import Target
@@ -27,7 +29,7 @@ from perfmodel.ops import dtypes_of_kernels, families_of_kernels
 from perfmodel.ops.families import CLASS_OF_FAMILY
 from perfmodel.ops.graph import OpGraph
 from perfmodel.ops.read import op_graph
-from perfmodel.prediction.result import summarise
+from perfmodel.prediction.result import recorded_figures
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
     UNKNOWN_SOFTWARE,
@@ -37,11 +39,11 @@ from perfmodel.prediction.scheduled import (
 )
 from perfmodel.prediction.shapes import predict_shapes, too_large, with_reads
 from perfmodel.prediction.transferred import HOST_SPREAD, RATIO_SPREAD, transfer_ratio
-from perfmodel.prediction.types import MODEL, Result
+from perfmodel.prediction.types import Result
 from perfmodel.timeline.graph import build_graph
 from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause
-from perfmodel.timeline.schedule import measured
+from perfmodel.timeline.schedule import measured, ranks_of, steady_steps
 from perfmodel.trace import Trace
 
 MAX_LAUNCHERS = 3
@@ -250,7 +252,11 @@ def own_costs(profile: ProfileData, machine: Cluster, costs: HostCosts) -> HostC
 
 def with_measured(result: Result, trace: Trace) -> Result:
     """The trace's own figures beside the prediction on its own machine."""
-    true = summarise(measured(build_graph(trace)), hardware=trace.device, mode=MODEL)
-    of_rank = {rank.rank: rank.measured for rank in true.ranks}
-    ranks = [replace(rank, measured=of_rank.get(rank.rank)) for rank in result.ranks]
+    true = measured(build_graph(trace))
+    of_rank, steady = true.graph.marks.rank, steady_steps(true)
+    known = {
+        rank: recorded_figures(true, rank, np.flatnonzero(of_rank == rank)[steady])
+        for rank in ranks_of(true.graph)
+    }
+    ranks = [replace(each, measured=known.get(each.rank)) for each in result.ranks]
     return replace(result, ranks=ranks)

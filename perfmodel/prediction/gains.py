@@ -18,10 +18,10 @@ from perfmodel.base.arrays import Floats, Ints, distinct, has_code, median
 from perfmodel.errors import UsageError
 from perfmodel.ops.families import CLASS_OF_FAMILY, COMPUTE_BOUND, MEMORY_BOUND, family_of_kernel
 from perfmodel.ops.graph import AUTOGRAD_NODE
-from perfmodel.prediction.breakdown.completeness import IN_OPERATOR, lacks_work
+from perfmodel.prediction.breakdown.completeness import lacks_work
 from perfmodel.prediction.breakdown.hotspots import UNFIT
 from perfmodel.prediction.what_if import PARTS, Scale, thread_of, what_if
-from perfmodel.timeline.graph.kinds import SCOPES, Cause, NodeKind
+from perfmodel.timeline.graph.kinds import IN_OPERATOR, SCOPES, Cause, NodeKind
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import Periods
 from perfmodel.timeline.schedule import measured, ranks_of, steady_steps

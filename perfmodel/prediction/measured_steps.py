@@ -129,6 +129,6 @@ def changed(times: Result, before: Result, after: Result) -> Result:
         critical_path=path,
         draws_us=None if after.draws_us is None else after.draws_us * step,
         device_lag_us=(times.device_lag_us or 0.0) * middle_us / times.step_us,
-        straggler=None,
+        waiting=None,
         baseline=times,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 
@@ -35,11 +35,12 @@ from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.timeline.period import DeviceLags, Periods, device_lag_us
 from perfmodel.timeline.schedule import (
+    StepRole,
     Timeline,
     by_rank_and_step,
     measured,
     ranks_of,
-    steady_steps,
+    steady_among,
     step_bounds,
     step_roles,
 )
@@ -55,16 +56,18 @@ def summarise(
     left_out_us: Floats | None = None,
     compare: bool = True,
     rank: int | None = None,
+    kinds_of_work: Callable[[int], KindsOfWork] | None = None,
 ) -> Result:
     """What a schedule says of its steps, with `lags` of steps that follow one another.
 
     `left_out_us` (`[rank, step]`) is by how much steps change that are predicted from the others.
     With `compare` the result has what was measured, too. `rank` stands for the job, by default the
-    slowest.
+    slowest; `kinds_of_work` are those of a rank where more is known than what kernels are called.
     """
     graph, walker = timeline.graph, PathWalker(timeline)
     truth = measured(graph)
-    steady = steady_steps(truth)
+    roles = step_roles(truth)
+    steady = steady_among(roles)
     step_us = by_rank_and_step(graph, timeline.step_us)
     period_us = step_us[:, steady] if lags is None else lags.period_us
     follow = lags is not None and bool(lags.periods.repeated)
@@ -74,28 +77,20 @@ def summarise(
     of_step = step_of_nodes(graph) if follow else None
     known = truth if compare else None
     ranks = [
-        _rank(timeline, known, mode, walker, number, step_us[i], period_us[i], steady, of_step)
+        _rank(timeline, walker, known, mode, number, roles, step_us[i], period_us[i], of_step)
         for i, number in enumerate(ranks_of(graph))
     ]
     if left_out_us is not None:
         null_us = null_mean_us(truth, steady) if compare else np.full(step_us.shape, np.nan)
         ranks = [_left_out(timeline, each, i, steady, null_us[i]) for i, each in enumerate(ranks)]
-    meets = rank_waiting(timeline, walker)
+    meets = rank_waiting(timeline, steady)
     if meets is not None:
-        ranks = [
-            replace(
-                each,
-                transfer_us=meets.transfer_us.get(each.rank, 0.0),
-                waiting_us=meets.waiting_us.get(each.rank, 0.0),
-            )
-            for each in ranks
-        ]
+        ranks = [replace(each, **meets.of_rank(each.rank)) for each in ranks]
     about = [own.step_us for own in ranks], [own.waiting_us for own in ranks]
     slowest = slowest_of(*about) if rank is None else ranks_of(graph).index(rank)
     chosen, low, high = ranks[slowest], None, None
     if len(steady) > 1:
         low, high = unseen_step_interval(chosen.step_us, median_errors(period_us[slowest]))
-    device = graph.device_span(chosen.rank)[1]
     lag_us = device_lag_us(chosen.step_us, median(step_us[slowest, steady])) if follow else None
     typical = int(steady[np.argmin(np.abs(period_us[slowest] - chosen.step_us))])
     if lag_us and lags is not None:
@@ -104,9 +99,10 @@ def summarise(
         mark = np.flatnonzero(graph.marks.rank == chosen.rank)[typical]
         path = critical_path(timeline, int(mark), walker)
     begun = path[0].start_us if len(path) else 0.0
-    counted = [chosen.steps[i] for i in steady]
-    total_us = sum(step.step_us for step in counted) or 1.0
-    unexplained_us = sum(step.unexplained.frac * step.step_us for step in counted)
+    if kinds_of_work is None:
+        families, coverage = _named_kinds(timeline, chosen, steady, of_step)
+    else:
+        families, coverage = kinds_of_work(chosen.rank)
     return Result(
         hardware=hardware,
         mode=mode,
@@ -114,14 +110,8 @@ def summarise(
         high_us=high,
         ranks=ranks,
         slowest=slowest,
-        families=_families(timeline, device, slowest, steady, of_step),
-        coverage={
-            "kernels": len(device),
-            "modelled_frac": 0.0,
-            "fallback_frac": 0.0,
-            "no_shapes_frac": 0.0,
-            "unexplained_frac": round(unexplained_us / total_us, 6),
-        },
+        families=families,
+        coverage=coverage,
         critical_path=[
             PathPiece(
                 name=graph.labels[node] if edge == NONE else EdgeKind(edge).name.lower(),
@@ -135,24 +125,24 @@ def summarise(
         ],
         timeline=timeline,
         device_lag_us=lag_us,
-        straggler=None if meets is None else meets.to_dict(),
+        waiting=meets,
     )
 
 
 def _rank(
     timeline: Timeline,
+    walker: PathWalker,
     truth: Timeline | None,
     mode: str,
-    walker: PathWalker,
     rank: int,
+    roles: Sequence[StepRole],
     step_us: Floats,
     period_us: Floats,
-    steady: Ints,
     of_step: Ints | None,
 ) -> RankPrediction:
     graph, steps, on_host = timeline.graph, [], {*HOST_CAUSES, Cause.ALLOCATOR}
+    steady = steady_among(roles)
     marks = np.flatnonzero(graph.marks.rank == rank)
-    roles = step_roles(measured(graph))
     for i, mark in enumerate(marks.tolist()):
         path = critical_path(timeline, mark, walker)
         taken = [(cause, end_us - start_us) for _, _, cause, start_us, end_us in path]
@@ -216,18 +206,33 @@ def _left_out(
     return replace(rank, steps=steps)
 
 
-def _families(
-    timeline: Timeline, device: Ints, slowest: int, steady: Ints, of_step: Ints | None
-) -> list[dict[str, Any]]:
-    """Device time and operations per kernel family and steady step, largest first."""
-    graph = timeline.graph
-    marks = np.flatnonzero(graph.marks.rank == ranks_of(graph)[slowest])[steady]
+KindsOfWork: TypeAlias = tuple[list[dict[str, Any]], dict[str, float]]
+"""Device time and operations per kernel family and step, largest first; and shares of a rank's time
+by what is known of it."""
+
+
+def _named_kinds(
+    timeline: Timeline, rank: RankPrediction, steady: Ints, of_step: Ints | None
+) -> KindsOfWork:
+    """By the kernels' names, over the steady steps; of the step's time, what is unexplained."""
+    graph, device = timeline.graph, timeline.graph.device_span(rank.rank)[1]
+    marks = np.flatnonzero(graph.marks.rank == rank.rank)[steady]
     begun, over = timeline.end_us[graph.marks.start[marks]], timeline.end_us[graph.marks.end[marks]]
     at = np.searchsorted(begun, timeline.start_us[device], side="right") - 1
     inside = (at >= 0) & (timeline.start_us[device] < over[np.maximum(at, 0)])
     rows = device[inside if of_step is None else np.isin(of_step[device], steady)]
     names = list(map(str, families_of_kernels([graph.labels[row] for row in rows])))
-    return family_rows(names, timeline.end_us[rows] - timeline.start_us[rows], len(steady))
+    counted = [rank.steps[i] for i in steady]
+    total_us = sum(step.step_us for step in counted) or 1.0
+    unexplained_us = sum(step.unexplained.frac * step.step_us for step in counted)
+    taken_us = timeline.end_us[rows] - timeline.start_us[rows]
+    return family_rows(names, taken_us, len(steady)), {
+        "kernels": len(device),
+        "modelled_frac": 0.0,
+        "fallback_frac": 0.0,
+        "no_shapes_frac": 0.0,
+        "unexplained_frac": round(unexplained_us / total_us, 6),
+    }
 
 
 def family_rows(names: Sequence[str], us: Floats, steps: int) -> list[dict[str, Any]]:

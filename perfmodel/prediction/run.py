@@ -15,9 +15,8 @@ from typing import Any, ParamSpec
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.durations import not_learned, using_kernels
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment, filled_frac_of, largest
 from perfmodel.designs.layouts.default import deployment_of
-from perfmodel.designs.layouts.memory import filled_frac_of, largest
 from perfmodel.embedding import Placement
 from perfmodel.errors import DoesNotFit, Note, TraceError, UsageError
 from perfmodel.hardware import Cluster, cluster

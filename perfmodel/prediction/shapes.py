@@ -40,7 +40,7 @@ from perfmodel.prediction.contention import (
 )
 from perfmodel.prediction.explain import ModelExplainer
 from perfmodel.prediction.intervals import interval_of, model_draws
-from perfmodel.prediction.result import family_rows, summarise
+from perfmodel.prediction.result import KindsOfWork, family_rows, summarise
 from perfmodel.prediction.running_cost import within_limit
 from perfmodel.prediction.scheduled import (
     KNOWN_SOFTWARE,
@@ -79,7 +79,7 @@ NOTABLE_FRAC = 0.1
 
 
 def steady_period(
-    steps: ScheduledSteps, machine: Cluster, load: Load | None
+    steps: ScheduledSteps, load: Load | None
 ) -> tuple[ScheduledSteps, dict[str, float], dict[str, float]]:
     """One period of `steps`, whose graph carries edges to later steps, under `load`; what decides
     it, and what it would be with less of that."""
@@ -102,8 +102,7 @@ def steady_period(
     piece = np.tile(steps.piece, copies)
     nodes, resources = graph.nodes_, graph.resources
     streams = [resource.rpartition("/")[2] for resource in resources]
-    beside = set(nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist())
-    offloads = {streams[row] for row in beside}
+    offloads = {streams[row] for row in nodes.resource[nodes.kind == NodeKind.OFFLOAD].tolist()}
     of_resource = [
         stream.replace("_", " ")
         if stream in offloads
@@ -176,21 +175,21 @@ def predict_shapes(
     """
     of_host = times or {}
     alone = alone or scheduled_ranks(graphs, machine, costs, times=of_host)
-    repeats = alone.timeline.graph.carried is not None
-    load = modelled_load(alone, machine)
-    steps = alone
+    load, graph = modelled_load(alone, machine), alone.timeline.graph
+    timeline, taken_us = alone.timeline, graph.nodes_.duration_us
     if load is not None:
-        graph = alone.timeline.graph
-        steps = rescheduled(alone, *schedule_under(load, graph, graph.nodes_.duration_us))
-    bounds, relieved_us = None, None
-    latency_us = float(np.max(steps.timeline.step_us)) if repeats else None
-    if repeats:
-        steps, bounds, relieved_us = steady_period(alone, machine, load)
-    lags = None
-    if times is not None:
-        lags = DeviceLags.of(steps.timeline, steady_steps(measured(steps.timeline.graph)))
-    result = summarise(steps.timeline, hardware=name, mode=MODEL, lags=lags, compare=False)
-    rank, device = result.rank.rank, machine.node.device
+        timeline, taken_us = schedule_under(load, graph, taken_us)
+    latency_us, bounds, relieved_us = None, None, None
+    if graph.carried is not None:
+        latency_us = float(np.max(timeline.step_us))
+        steps, bounds, relieved_us = steady_period(alone, load)
+    else:
+        steps = alone if load is None else rescheduled(alone, timeline, taken_us)
+    shown = steps.timeline
+    lags = None if times is None else DeviceLags.of(shown, steady_steps(measured(shown.graph)))
+    about: dict[str, Any] = {"compare": False, "kinds_of_work": partial(_kinds_of_work, steps)}
+    result = summarise(shown, hardware=name, mode=MODEL, lags=lags, **about)
+    device = machine.node.device
     on_host = device.target == CPU
     needs = [(memory_use(it, in_host_memory=on_host), it.rank) for it in (*graphs, *fuller)]
     fullest_of = max(needs, key=lambda need: need[0].total_bytes if need[0] else 0.0)
@@ -202,7 +201,6 @@ def predict_shapes(
     spread = KNOWN_SOFTWARE if costs is None else costs.spread
     draws_us = model_draws(result, steps, spread)
     low_us, high_us = interval_of(result.step_us, draws_us)
-    families, coverage = _kinds_of_work(steps, rank)
     return replace(
         result,
         low_us=low_us,
@@ -211,8 +209,6 @@ def predict_shapes(
         latency_us=latency_us,
         bound_by=bounds,
         relieved_us=relieved_us,
-        families=families,
-        coverage=coverage,
         memory=memory,
         explainer=ModelExplainer(steps, machine, costs, {r: t.ratio for r, t in of_host.items()}),
         notes=(*steps.notes, *unknown_generations([device]), *uncalibrated(device)),
@@ -236,11 +232,9 @@ def too_large(result: Result) -> tuple[str, ...]:
     return (f"needs {needed:.1f} GB: more than its memory holds",)
 
 
-def _kinds_of_work(
-    steps: ScheduledSteps, rank: int
-) -> tuple[list[dict[str, Any]], dict[str, float]]:
-    """Time and pieces of one rank per kernel family and step, largest first; and shares of its
-    predicted time: of rules and of the fallback, and of guessed sizes."""
+def _kinds_of_work(steps: ScheduledSteps, rank: int) -> KindsOfWork:
+    """By the ops of one rank's pieces; of its predicted time the shares of rules, of the fallback,
+    and of guessed sizes."""
     graph = steps.timeline.graph
     own = distinct(steps.piece[(graph.nodes_.rank == rank) & (steps.piece != NONE)])
     us, pieces = steps.durations.duration_us[own], [steps.pieces[at] for at in own.tolist()]

@@ -14,9 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
-from perfmodel.designs import Deployment, Phase
+from perfmodel.designs.deployment import Deployment, Phase
 from perfmodel.designs.layouts.default import Shortage, deployment_of
-from perfmodel.designs.layouts.memory import fits, holds
 from perfmodel.embedding import Pipeline, Placement
 from perfmodel.errors import DoesNotFit, Note
 from perfmodel.hardware import Cluster, Device, Part, cluster, load, node_of
@@ -33,6 +32,7 @@ from perfmodel.workload import Workload
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.memory_tiers import (
     TierUse,
+    driver_bytes,
     lacking,
     memory_use,
     require_tiers,
@@ -93,19 +93,14 @@ class Step:
         return machine.linked_gpus
 
     @property
-    def fits(self) -> bool:
-        """Whether memory holds it in the workload's own software."""
-        return fits(self.workload, self.machine, self.batch, self.train, self.linked)
-
-    @property
-    def _every_class(self) -> list[RankClass]:
+    def every_class(self) -> list[RankClass]:
         where = (self.machine.gpus, self.linked, self.placement, self.batch)
         return rank_classes(self.workload, *where)
 
     def classes(self, *, every_rank: bool) -> list[RankClass]:
         averages = self.pipeline is not None and self.pipeline.averages_copies
         works = ("held_rows_bytes",) * averages
-        return self._every_class if every_rank else deciding_classes(self._every_class, *works)
+        return self.every_class if every_rank else deciding_classes(self.every_class, *works)
 
     def fuller(self, edits: Sequence[NamedEdit]) -> list[OpGraph]:
         """What ranks run that hold more than those that stand for all, under `edits`, for their
@@ -113,14 +108,14 @@ class Step:
         if self.placement is not None:
             return []
         held = attrgetter("held_rows_bytes")
-        full, shown = max(self._every_class, key=held), self.classes(every_rank=False)
+        full, shown = max(self.every_class, key=held), self.classes(every_rank=False)
         graphs = [self.graph(full.ranks[0])] if held(full) > max(map(held, shown)) else []
         return with_edits(graphs, edits, must_change=False)[0]
 
     def graph(self, rank: int) -> OpGraph:
         machine = self.machine
         # Of its node's drives: as many ranks like it would ask for what all of the node do.
-        asked = {at: it.beside for it in self._every_class for at in it.ranks}
+        asked = {at: it.beside for it in self.every_class for at in it.ranks}
         gpus = machine.node.gpus
         of_node = range(rank - rank % gpus, rank - rank % gpus + gpus)
         together = sum(asked[at % len(asked)] for at in of_node)
@@ -158,15 +153,32 @@ STEPS_KNOWN = 128
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
+def fits(step: Step) -> bool:
+    """Whether memory holds it on every rank, in the workload's own software."""
+    device, classes = (
+        step.machine.node.device,
+        deciding_classes(step.every_class, "held_rows_bytes"),
+    )
+    graphs = (step.graph(each.ranks[0]) for each in classes)
+    uses = (memory_use(graph, in_host_memory=device.target == CPU) for graph in graphs)
+    most = max(use.total_bytes for use in uses if use)  # recorded ops know their storages
+    return most + driver_bytes(device) <= device.hbm_bytes
+
+
+@lru_cache(maxsize=STEPS_KNOWN)
 def _alone(
     step: Step, costs: HostCosts | None, edits: tuple[NamedEdit, ...], every_rank: bool
-) -> tuple[list[OpGraph], list[str], ScheduledSteps, float]:
-    """Graphs, what edits do not do, the step without contention, and its period."""
+) -> tuple[list[OpGraph], list[str], ScheduledSteps]:
+    """Graphs, what edits do not do, and the step without contention."""
     graphs, undone = step.graphs(edits, every_rank=every_rank)
-    alone = scheduled_ranks(graphs, step.machine, costs, repeats=True)
-    own = alone.timeline.graph
-    period_us = Recurrence.of(own).period_us(own.nodes_.duration_us)
-    return graphs, undone, alone, period_us
+    return graphs, undone, scheduled_ranks(graphs, step.machine, costs, repeats=True)
+
+
+@lru_cache(maxsize=STEPS_KNOWN)
+def _least_us(step: Step, costs: HostCosts | None) -> float:
+    """The period of a step without evaluations and contention."""
+    graph = _alone(step, costs, (), False)[2].timeline.graph
+    return Recurrence.of(graph).period_us(graph.nodes_.duration_us)
 
 
 @lru_cache(maxsize=STEPS_KNOWN)
@@ -176,7 +188,7 @@ def step_period(
     """The period of a step with its share of evaluations; with a placement, `memory` has `tiers`:
     what a node needs of each. Raises `WorkloadError` for what does not fit into one of them."""
     tiers, machine = step.tiers(), step.machine
-    graphs, undone, alone, _ = _alone(step, costs, edits, every_rank)
+    graphs, undone, alone = _alone(step, costs, edits, every_rank)
     fuller = [] if every_rank else step.fuller(edits)
     about: dict[str, Any] = {"name": name_of(step.machine), "costs": costs, "must_fit": True}
     result = predict_shapes(graphs, machine, alone=alone, fuller=fuller, **about)
@@ -226,10 +238,10 @@ def placed(case: Deployment) -> Deployment:
     it is deployed there. Raises `WorkloadError` where no layout fits, by how much, and what would
     do."""
     ((_, step),) = steps_of(case)
-    if step.fits:
+    if fits(step):
         return case
     deployment = deployment_of(case.workload, case.machine, case.batch, train=case.train)
-    if not holds(deployment):
+    if not deployment.fits:
         raise DoesNotFit(Shortage(deployment))
     if in_designs_software(case.workload):
         return deployment
@@ -267,7 +279,7 @@ def least_us(
     for phase, step in sorted(steps, key=lambda each: -each[0].steps_frac):
         if total_us < enough_us:
             step.tiers()
-            total_us += phase.steps_frac * _alone(step, costs, (), False)[3]
+            total_us += phase.steps_frac * _least_us(step, costs)
     return total_us
 
 
@@ -363,7 +375,7 @@ def weighted_result(results: Sequence[Result], phases: Sequence[Phase], switch_u
         critical_path=path,
         bound_by=bounds or None,
         relieved_us=relieved_us,
-        straggler=None,
+        waiting=None,
         latency_us=None if latency_us is None else latency_us + switch_us,
         **{name: total_us(name) for name in ("low_us", "high_us", "draws_us")},
     )

@@ -15,7 +15,7 @@ from perfmodel.base.units import error_pct, human_us
 from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.schema import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap
-from perfmodel.prediction.breakdown.waiting import Unexplained
+from perfmodel.prediction.breakdown.waiting import RankWaiting, Unexplained
 from perfmodel.timeline.schedule import StepRole, Timeline
 from perfmodel.trace.columns import NONE
 
@@ -124,8 +124,8 @@ class Result:
     """The figures of the parts of the hardware that the prediction uses."""
     explainer: Explainer | None = field(default=None, repr=False)
     """How its nodes came to their durations."""
-    straggler: dict[str, Any] | None = None
-    """The rank that the others wait for most, and why (`RankWaiting.to_dict`); None for one."""
+    waiting: RankWaiting | None = field(default=None, repr=False)
+    """What its ranks spend where they meet; None for one."""
     cautions: tuple[str, ...] = ()
     """What makes the answer doubtful."""
     notes: tuple[str, ...] = field(default=(), repr=False)
@@ -167,6 +167,11 @@ class Result:
         steady = steady or list(range(len(steps)))
         closest = min(steady, key=lambda i: abs(steps[i].step_us - self.step_us))
         return int(np.flatnonzero(self.timeline.graph.marks.rank == self.rank.rank)[closest])
+
+    @property
+    def straggler(self) -> dict[str, Any] | None:
+        """The rank that the others wait for most, and why; None for one."""
+        return None if self.waiting is None else self.waiting.to_dict()
 
     @property
     def device(self) -> Device | None:

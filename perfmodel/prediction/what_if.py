@@ -19,6 +19,7 @@ from perfmodel.errors import UsageError
 from perfmodel.ops.families import FAMILIES, family_of_kernel
 from perfmodel.timeline.graph.kinds import (
     CAUSE_OF_EDGE,
+    HANDED,
     SCOPES,
     STREAM_KINDS,
     Cause,
@@ -256,7 +257,6 @@ def _until_step_end(graph: ExecutionGraph, edges: Edges, rows: Ints) -> Edges:
     return replace(edges, target=target, lag_us=lag_us, overlap_frac=overlap_frac)
 
 
-HANDED = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
 CLAMP, ENCODE, DECODE = (1.0, 1.0), (1.0, 0.5), (0.5, 1.0)
 """Each kernel streams the payload: shares of its fp32 bytes read, and written.
 Source: FBGEMM's `fp32_to_fp16_with_clamp`, recalled; TorchRec's `QuantizedCommCodecs`."""

@@ -5,6 +5,7 @@ Which steps are whole, warm-up, outliers or steady: decided for all ranks togeth
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -14,7 +15,7 @@ import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, has_code, median
 from perfmodel.errors import GraphError
-from perfmodel.timeline.graph.kinds import LAUNCH_KINDS, Cause, EdgeKind
+from perfmodel.timeline.graph.kinds import IN_OPERATOR, LAUNCH_KINDS, EdgeKind
 from perfmodel.timeline.graph.recorded_steps import step_of_nodes
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace.columns import NONE
@@ -161,7 +162,6 @@ COMPLETE_FRAC = 1 / 2
 """assumed: a step that launched less of the usual number of device operations did not do the work.
 Steps of one loop differ by what they do now and then (an optimizer's step after several
 micro-batches, a log), which is less than half; of less, most is missing."""
-_OF_OPERATORS = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
 
 
 class StepRole(StrEnum):
@@ -201,10 +201,12 @@ def step_roles(measured: Timeline) -> list[StepRole]:
     A sole one is steady.
     """
     graph = measured.graph
+    step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
+    if len(step_us) == 1:
+        return [StepRole.STEADY]
     nodes, edges, step_of = graph.nodes_, graph.edges_, step_of_nodes(graph)
     launches = edges.source[has_code(edges.kind, LAUNCH_KINDS)]
-    operators = np.flatnonzero(has_code(nodes.cause, _OF_OPERATORS))
-    step_us = by_rank_and_step(graph, measured.step_us).mean(axis=0)
+    operators = np.flatnonzero(has_code(nodes.cause, IN_OPERATOR))
     launched, ran = (
         np.bincount(step_of[each][step_of[each] != NONE], minlength=len(step_us))
         for each in (launches, operators)
@@ -235,5 +237,10 @@ def _slow_above_us(step_us: Floats) -> float:
 
 def steady_steps(measured: Timeline) -> Ints:
     """Indices of the steps that medians are of: the steady ones; all where none is."""
-    steady = np.array([role == StepRole.STEADY for role in step_roles(measured)])
+    return steady_among(step_roles(measured))
+
+
+def steady_among(roles: Sequence[StepRole]) -> Ints:
+    """The same, of steps of these `roles`."""
+    steady = np.array([role == StepRole.STEADY for role in roles])
     return np.flatnonzero(steady) if steady.any() else np.arange(len(steady))

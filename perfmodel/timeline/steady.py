@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import NamedTuple
 
 import numpy as np
@@ -199,9 +199,9 @@ data loaders keep two batches per worker. It moves no period."""
 
 @dataclass(frozen=True)
 class SteadyState:
-    """Step `i` of `graph` repeats what `start_us` says `i` times `period_us` later."""
+    """Repetition `i` of `step` does what `start_us` says `i` times `period_us` later."""
 
-    graph: ExecutionGraph
+    step: Recurrence
     period_us: float
     start_us: Floats
     duration_us: Floats
@@ -213,10 +213,9 @@ class SteadyState:
         """Microseconds per step of the deciding cycle by resource, largest first; they sum to the
         period, and ways between nodes count for the one that they lead to. `names`: of each node's,
         the graph's without."""
-        graph, result = self.graph, defaultdict[str, float](float)
-        edges, distance = edges_of_steps(graph)
-        cycle = edges.where(self.cycle)
-        steps = int(distance[self.cycle].sum())
+        graph, result = self.step.graph, defaultdict[str, float](float)
+        cycle = self.step.edges.where(self.cycle)
+        steps = int(self.step.distance[self.cycle].sum())
         taken_us = self.duration_us[cycle.source] * (1 - cycle.overlap_frac)
         for ends, us in ((cycle.source, taken_us), (cycle.target, cycle.lag_us)):
             for node, each_us in zip(ends.tolist(), us.tolist(), strict=True):
@@ -229,7 +228,7 @@ class SteadyState:
         ended. Of a rank that the deciding cycle runs through, it ends with what is last on it, so
         that the path back from there is the cycle: a device that lags behind its host decides
         nothing, though each step ends on it."""
-        graph = self.graph
+        graph = self.step.graph
         ends = self.start_us + self.duration_us
         last = float(ends[graph.marks.end].max())
         device = graph.device_span()[0]
@@ -237,7 +236,7 @@ class SteadyState:
         later = int(np.ceil((last - first) / self.period_us)) if self.period_us else 0
         before = STEPS_AHEAD
         steps = before + 1 + min(later, STEPS_AHEAD + 1)
-        many = unroll(graph, steps)
+        many = self.step.unrolled(steps)
         shift = np.repeat(np.arange(steps) * self.period_us, len(graph))
         start = np.tile(self.start_us, steps) + shift
         end = start + np.tile(self.duration_us, steps)
@@ -246,7 +245,7 @@ class SteadyState:
         behind = len(graph) * before
         # Of a rank that the deciding cycle runs through, its node there that ends last; none where
         # the step's own end is one.
-        cycle = distinct(edges_of_steps(graph)[0].source[self.cycle])
+        cycle = distinct(self.step.edges.source[self.cycle])
         deciding = np.full(len(graph.marks.rank), NONE)
         for row, (rank, own_end) in enumerate(zip(graph.marks.rank, graph.marks.end, strict=True)):
             through = cycle[graph.nodes_.rank[cycle] == rank]
@@ -272,11 +271,17 @@ class Recurrence:
     edges: Edges
     distance: Ints
     ways: Relaxation
+    _unrolled: dict[int, ExecutionGraph] = field(default_factory=dict, init=False, repr=False)
 
     @classmethod
     def of(cls, graph: ExecutionGraph) -> Recurrence:
         edges, distance = edges_of_steps(graph)
         return cls(graph, edges, distance, Relaxation(graph.order, edges.source, edges.target))
+
+    def unrolled(self, steps: int) -> ExecutionGraph:
+        if steps not in self._unrolled:
+            self._unrolled[steps] = unroll(self.graph, steps)
+        return self._unrolled[steps]
 
     def weight_us(self, duration_us: Floats) -> Floats:
         """Per edge: from the start of its source to the start that it allows its target."""
@@ -302,4 +307,4 @@ class Recurrence:
         decides = critical_nodes(edges.source, edges.target, way, together)
         ahead = np.where(decides, 0.0, STEPS_AHEAD * result.ratio)
         start_us = earliest_values(self.ways, way, together - ahead)
-        return SteadyState(graph, result.ratio, start_us, duration_us, result.cycle)
+        return SteadyState(self, result.ratio, start_us, duration_us, result.cycle)

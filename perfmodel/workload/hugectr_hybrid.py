@@ -22,7 +22,7 @@ from perfmodel.embedding.cache import split_hot
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.spec import QUANTISED
-from perfmodel.workload.eager.embedding_bag import Batched, batched, look_up
+from perfmodel.workload.eager.embedding_bag import Batched, batched, brought_keys, look_up
 from perfmodel.workload.eager.recorder import DENSE, Recorder
 from perfmodel.workload.step import Run
 
@@ -184,11 +184,6 @@ def _add_rows(r: Recorder, rows: Tensor, vectors: Tensor) -> None:
     """`vectors` added to the `rows` that each belongs to."""
     places = r.tensor((vectors.shape[0],), "int64")
     r.leaf("hugectr::add_rows", (rows, 0, places, vectors, 1), rows)
-
-
-def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
-    """Keys and offsets, which the step before has brought (`i64_input_key` is off)."""
-    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
 
 
 def _part(r: Recorder, x: Tensor, vectors: int) -> Tensor:

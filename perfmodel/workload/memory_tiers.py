@@ -186,6 +186,12 @@ class TierUse:
         """None where nobody knows what there is."""
         return None if self.capacity_bytes is None else self.total_bytes <= self.capacity_bytes
 
+    @property
+    def filled_frac(self) -> float:
+        """Of what there is; 0 where nobody knows."""
+        room = self.capacity_bytes
+        return 0.0 if room is None else self.total_bytes / max(room, 1.0)
+
     def to_dict(self) -> dict[str, Any]:
         about = asdict(self) | {"total_bytes": self.total_bytes, "fits": self.fits}
         del about["of"]

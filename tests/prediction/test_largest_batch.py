@@ -9,9 +9,8 @@ from pathlib import Path
 import pytest
 
 import perfmodel
-from perfmodel.designs import Deployment
+from perfmodel.designs.deployment import Deployment, largest
 from perfmodel.designs.layouts import default
-from perfmodel.designs.layouts.memory import largest
 from perfmodel.errors import DoesNotFit, UsageError
 from perfmodel.hardware import cluster
 from perfmodel.prediction import predict

@@ -131,7 +131,7 @@ def test_what_decides_alike_keeps_together_and_the_faster_runs_ahead() -> None:
     for second_us in (50.0, 40.0):
         found = steady_state(two_loaders(second_us))
         assert found.period_us == pytest.approx(50)
-        starts[second_us] = dict(zip(found.graph.labels, found.start_us.tolist(), strict=True))
+        starts[second_us] = dict(zip(found.step.graph.labels, found.start_us.tolist(), strict=True))
     assert starts[50.0]["load a"] == pytest.approx(starts[50.0]["load b"])
     ahead = starts[40.0]["load a"] - starts[40.0]["load b"]
     assert ahead == pytest.approx(STEPS_AHEAD * 50)

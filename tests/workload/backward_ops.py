@@ -7,29 +7,29 @@ from typing import Any
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import BACKWARD, NO_OP, Op, Tensor, tensors_in
-from perfmodel.workload.eager import arithmetic
+from perfmodel.workload.eager import dense
 from perfmodel.workload.eager.calls import contiguous
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.training import backward
 
 FORWARD: dict[str, Callable[..., Tensor]] = {
-    "aten::linear": arithmetic.linear,
-    "aten::addmm": arithmetic.addmm,
-    "aten::mm": arithmetic.mm,
-    "aten::bmm": arithmetic.bmm,
-    "aten::relu": arithmetic.relu,
-    "aten::sigmoid": arithmetic.sigmoid,
-    "aten::add": arithmetic.add,
-    "aten::mul": arithmetic.mul,
+    "aten::linear": dense.linear,
+    "aten::addmm": dense.addmm,
+    "aten::mm": dense.mm,
+    "aten::bmm": dense.bmm,
+    "aten::relu": dense.relu,
+    "aten::sigmoid": dense.sigmoid,
+    "aten::add": dense.add,
+    "aten::mul": dense.mul,
     "aten::cat": Recorder.cat,
     "aten::stack": Recorder.stack,
     "aten::t": Recorder.t,
     "aten::transpose": Recorder.transpose,
     "aten::reshape": Recorder.reshape,
     "aten::unsqueeze": Recorder.unsqueeze,
-    "aten::binary_cross_entropy": arithmetic.binary_cross_entropy,
-    "aten::binary_cross_entropy_with_logits": arithmetic.binary_cross_entropy_with_logits,
-    "aten::mse_loss": arithmetic.mse_loss,
+    "aten::binary_cross_entropy": dense.binary_cross_entropy,
+    "aten::binary_cross_entropy_with_logits": dense.binary_cross_entropy_with_logits,
+    "aten::mse_loss": dense.mse_loss,
 }
 """Ops that can be run again from their arguments alone, and what runs them."""
 _SCALING = {"aten::addmm": 3, "aten::add": 2}

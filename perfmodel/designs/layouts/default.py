@@ -14,8 +14,7 @@ from math import ceil
 from typing import Any
 
 from perfmodel.base.answers import OWN_MODELS
-from perfmodel.designs.deployment import DESIGNS, Deployment
-from perfmodel.designs.layouts.memory import beside_bytes, filled_frac, holds, largest
+from perfmodel.designs.deployment import DESIGNS, Deployment, largest
 from perfmodel.designs.layouts.problem import CACHED_FRACS
 from perfmodel.designs.layouts.search import packed_best, placement_of
 from perfmodel.designs.layouts.surrogate import problems
@@ -42,7 +41,7 @@ def deployment_of(
     pipeline = Pipeline(input_ahead=workload.implementation.prefetch)
     placement = sharding.own_placement(workload, machine.gpus, machine.linked_gpus)
     own = Deployment(workload, machine, total, placement, pipeline, train)
-    if holds(own) or (laid := searched(own)) is None:
+    if own.fits or (laid := searched(own)) is None:
         return own
     kinds = Counter(table.sharding for table in laid.placement.tables)
     mix = ", ".join(f"{count} {kind}" for kind, count in kinds.items())
@@ -75,7 +74,7 @@ def _searched(
             return None
         placement = placement_of(deployment, found)
         with suppress(WorkloadError):  # beside resident tables a cache may lack room for a batch
-            if holds(replace(deployment, placement=placement)):
+            if replace(deployment, placement=placement).fits:
                 return placement
     return None
 
@@ -90,7 +89,7 @@ TRIES = 6
 def shortage(own: Deployment) -> str:
     """Of a deployment whose tables fit into device memory in no layout, in a line: by how much, and
     what would do."""
-    each, beside = own.machine.node.device.hbm_bytes, beside_bytes(own)
+    each, beside = own.machine.node.device.hbm_bytes, own.beside_bytes
     optimizer = own.workload.training.table_optimizer if own.train else None
     whole = TablePlacement("table_wise", (0,), dtype=own.workload.implementation.table_precision)
     needed = sum(shard_bytes(table, whole, optimizer) for table in own.workload.tables)
@@ -120,7 +119,7 @@ class Shortage:
 
 def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
     each = own.machine.node.device.hbm_bytes - CONTEXT_BYTES
-    of_batch = beside_bytes(own) - CONTEXT_BYTES
+    of_batch = own.beside_bytes - CONTEXT_BYTES
     most = own.batch * (each - needed / own.ranks) / of_batch
     if most >= 1 and (batch := largest(lambda n: _filled(own, batch=n), min(int(most), own.batch))):
         yield f"a batch of {batch:,}"
@@ -146,4 +145,4 @@ def _remedies(own: Deployment, needed: float, room: float) -> Iterator[str]:
 def _filled(own: Deployment, **changes: Any) -> float:
     """What the default layout of the deployment with these changes needs of memory."""
     it = replace(own, **changes)
-    return filled_frac(deployment_of(it.workload, it.machine, it.batch, train=it.train))
+    return deployment_of(it.workload, it.machine, it.batch, train=it.train).filled_frac

@@ -14,7 +14,6 @@ from perfmodel.base.arrays import Floats, Ints
 from perfmodel.cost.collectives.calls import place_collectives
 from perfmodel.cost.durations import durations_of
 from perfmodel.designs.deployment import Deployment
-from perfmodel.designs.layouts.memory import beside_bytes
 from perfmodel.designs.layouts.problem import (
     ANY,
     CACHED_FRACS,
@@ -190,7 +189,7 @@ def problems(
     """The problem of laying out the deployment's tables, with more and more of each device's memory
     kept free, as long as the tables may fit. Where they nearly fill it, they may lie in the host's
     memory `beside` it, behind caches there of `cached_fracs` of a shard."""
-    other_bytes = beside_bytes(deployment)
+    other_bytes = deployment.beside_bytes
     about, tables = deployment.workload.sequence, deployment.workload.tables
     if about.layers and about.index_dedup and about.unique_frac:  # lookups that leave a rank
         each = zip(tables, about.unique_frac, strict=True)

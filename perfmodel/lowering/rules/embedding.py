@@ -30,8 +30,9 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LEAF, TIER, WHOLE, Kind, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.fbgemm import over_segments
 from perfmodel.lowering.rules.indexing import gathered, scan, sorted_rows
-from perfmodel.lowering.rules.vector import SPARSE, named
+from perfmodel.lowering.rules.vector import named
 from perfmodel.ops.graph import Op, Tensor, argument, integer
+from perfmodel.ops.lookups import SPARSE
 
 _SPARSE = 9
 """Which argument of `_embedding_bag_backward` asks for a sparse gradient."""

@@ -23,6 +23,7 @@ from perfmodel.lowering.arguments import (
 from perfmodel.lowering.piece import LEAF, MissingArguments, Piece, rule
 from perfmodel.lowering.rules.indexing import added
 from perfmodel.ops.graph import Op, Tensor, argument, integer, integers, tensors_in
+from perfmodel.ops.lookups import SPARSE
 
 NAMED = {
     **dict.fromkeys(("add", "sub"), "add"),
@@ -39,7 +40,6 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
 }
 """Powers are taken to be squares, or another that PyTorch has a product or a root for. Source:
 `pow_tensor_scalar_kernel_impl`, aten/src/ATen/native/cuda/PowKernel.cu."""
-SPARSE = "sparse"
 
 
 @rule(*NAMED)

@@ -13,7 +13,7 @@ from perfmodel.base.arrays import has_code
 from perfmodel.prediction.breakdown.hotspots import StepClock
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.timeline.graph.build import MIN_RECORDED_FRAC
-from perfmodel.timeline.graph.kinds import Cause, NodeKind, Scope
+from perfmodel.timeline.graph.kinds import IN_OPERATOR, NodeKind, Scope
 from perfmodel.timeline.graph.types import ExecutionGraph
 from perfmodel.trace import Trace
 from perfmodel.trace.categories import GRAPH_LAUNCH_CALL, Category
@@ -109,10 +109,6 @@ def completeness(trace: Trace, graph: ExecutionGraph | None = None) -> list[Gap]
         missing = ("communication", "waiting for other ranks")
         gaps.append(Gap(what, missing, count=size - len(ranks)))
     return gaps
-
-
-IN_OPERATOR = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
-"""Host time that an operator was recorded for."""
 
 
 def lacks_work(graph: ExecutionGraph) -> bool:

@@ -42,7 +42,7 @@ from perfmodel.timeline.schedule import (
     StepRole,
     Timeline,
     measured,
-    steady_steps,
+    steady_among,
     step_bounds,
     step_roles,
 )
@@ -342,9 +342,10 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
         trace = read(trace)
     graph = build_graph(trace)
     timeline = measured(graph)
-    walker, steady = PathWalker(timeline), steady_steps(timeline)
-    lags, roles = DeviceLags.of(timeline, steady), step_roles(timeline)
-    waiting, missing = rank_waiting(timeline, walker), completeness.unrecorded(trace, graph)
+    walker, roles = PathWalker(timeline), step_roles(timeline)
+    steady = steady_among(roles)
+    lags, waiting = DeviceLags.of(timeline, steady), rank_waiting(timeline, steady)
+    missing = completeness.unrecorded(trace, graph)
     # Of a recording that lacks its work, the device that it names; else what it ran on.
     named = [device.name for rank in trace.ranks for device in rank.devices if device.name]
     device_name = named[0] if named and missing else trace.device
@@ -368,10 +369,9 @@ def breakdown(trace: Trace | str | Path) -> Breakdown:
                 )
             )
         hot = Hotspots(rank, links, tuple(steady.tolist()))
-        meets_us = {
-            key: None if waiting is None else round(getattr(waiting, key).get(rank.rank, 0.0), 3)
-            for key in ("transfer_us", "waiting_us")
-        }
+        meets_us: dict[str, float | None] = {"transfer_us": None, "waiting_us": None}
+        if waiting is not None:
+            meets_us |= {key: round(us, 3) for key, us in waiting.of_rank(rank.rank).items()}
         about = (rank.rank, device_name, steps)
         ranks.append(RankBreakdown(*about, hot, meets_us, median(period_us)))
     cautions = [*lags.cautions(), *unexplained_warnings(unexplained)]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from functools import cache
+from dataclasses import dataclass, field
+from functools import cache, cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -44,22 +44,34 @@ def slowest_of(step_us: Sequence[float], waiting_us: Sequence[float | None]) -> 
 
 @dataclass(frozen=True)
 class RankWaiting:
-    """What ranks spend at the collectives where they meet, microseconds per step.
+    """What ranks spend at the collectives where they meet, microseconds per step, by rank.
 
-    `transfer_us` and `waiting_us` by rank; `held_up_us` by rank: how long all others together wait
-    for it; `late_us` by cause: how much later than the mean of the others the one comes that holds
-    up most.
+    The straggler is the rank that the others wait for most, all collectives together. Its delay is
+    where its way from the collective before differs from the mean of theirs: host, data loading,
+    lookups, other kernels, copies, a link that only it uses, or a recording that begins late. Work
+    on the device counts as far as the straggler has more of it: the others may have done theirs
+    while they waited (`other`).
     """
 
     transfer_us: dict[int, float]
     waiting_us: dict[int, float]
     held_up_us: dict[int, float]
-    late_us: dict[str, float]
+    """How long all others together wait for it."""
+    _late_us: Callable[[int], dict[str, float]] = field(repr=False, compare=False)
 
     @property
     def straggler(self) -> int:
         """The rank that holds the others up most."""
         return max(self.held_up_us, key=lambda rank: self.held_up_us[rank])
+
+    def of_rank(self, rank: int) -> dict[str, Any]:
+        """`transfer_us` and `waiting_us` of one."""
+        return {key: getattr(self, key).get(rank, 0.0) for key in ("transfer_us", "waiting_us")}
+
+    @cached_property
+    def late_us(self) -> dict[str, float]:
+        """By cause: how much later than the mean of the others the straggler comes."""
+        return self._late_us(self.straggler)
 
     @property
     def cause(self) -> str:
@@ -79,74 +91,52 @@ class RankWaiting:
         }
 
 
-def rank_waiting(timeline: Timeline, walker: PathWalker | None = None) -> RankWaiting | None:
-    """Transfer, waiting and the straggler over the steady steps; None where no ranks meet.
+def _within(time_us: Floats, low_us: Floats, high_us: Floats) -> Mask:
+    """Which times lie in one of the intervals."""
+    at = np.searchsorted(low_us, time_us, side="right") - 1
+    result: Mask = (at >= 0) & (time_us < high_us[at])
+    return result
 
-    The straggler is the rank that the others wait for most, all collectives together. Its delay is
-    where its way from the collective before differs from the mean of theirs: host, data loading,
-    lookups, other kernels, copies, a link that only it uses, or a recording that begins late. Work
-    on the device counts as far as the straggler has more of it: the others may have done theirs
-    while they waited (`other`).
-    """
-    graph, nodes = timeline.graph, timeline.graph.nodes_
-    steady = steady_steps(measured(graph))
+
+def rank_waiting(timeline: Timeline, steady: Ints | None = None) -> RankWaiting | None:
+    """Transfer and waiting over the `steady` steps, and who is waited for; None where no ranks
+    meet."""
+    graph = timeline.graph
+    if graph.arrivals is None:
+        return None
+    steady = steady_steps(measured(graph)) if steady is None else steady
     begun = by_rank_and_step(graph, timeline.end_us[graph.marks.start])[:, steady].min(axis=0)
     over = by_rank_and_step(graph, timeline.end_us[graph.marks.end])[:, steady].max(axis=0)
-    low_us, high_us = interval_union(begun, over)
-
-    def counts(time_us: Floats) -> Mask:
-        """Which times lie in one of the steady steps."""
-        at = np.searchsorted(low_us, time_us, side="right") - 1
-        result: Mask = (at >= 0) & (time_us < high_us[at])
-        return result
-
-    if graph.arrivals is None or not len(low_us):
+    within = interval_union(begun, over)
+    if not len(within[0]):
         return None
-    transfer, arrival, meeting, since_us = _meetings(timeline, float(low_us[0]), counts)
+    transfer, arrival, meeting, since_us = _meetings(timeline, *within)
     if not len(transfer):
         return None
     steps = max(len(steady), 1)
-    ranks, of_rank = np.unique(nodes.rank[arrival], return_inverse=True)
+    ranks, of_rank = np.unique(graph.nodes_.rank[arrival], return_inverse=True)
     arrived, begun_us = timeline.start_us[arrival], timeline.start_us[transfer]
-    transfer_us = np.bincount(of_rank, timeline.end_us[transfer] - begun_us) / steps
-    waiting_us = np.bincount(of_rank, begun_us - arrived) / steps
     # The last to arrive at each meeting, and how long the others wait for it.
     in_order = np.lexsort((-np.arange(len(arrived)), arrived, meeting))
     last = in_order[np.flatnonzero(np.diff(meeting[in_order], append=NONE))][meeting]
-    early_us = arrived[last] - arrived
-    held_up_us = np.bincount(of_rank[last], early_us, len(ranks)) / steps
-    straggler = int(ranks[held_up_us.argmax()])
-    walker, late_us = walker or PathWalker(timeline), defaultdict[str, float](float)
-    size = np.bincount(meeting)[meeting]
-    for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
-        share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
-        from_us = max(float(arrived[at]), float(since_us[at]))
-        for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
-            cause = _cause_of(graph.labels[piece.node], int(piece.cause))
-            late_us[cause] += share * (piece.end_us - piece.start_us)
-    # How much more its device does than the others' mean bounds what its device makes it late by.
-    taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
-    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
-    chosen = counts(timeline.start_us) & np.isin(nodes.scope, (Scope.COMPUTE, Scope.MEMCPY))
-    for node in np.flatnonzero(chosen).tolist():
-        cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
-        excess_us[cause] += float(weight[node] * taken_us[node])
-    for cause in (KERNELS, LOOKUPS, COPIES):
-        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
-        late_us[cause] -= shifted_us
-        late_us[OTHER] += shifted_us
-    mean_late_us = {cause: us / steps for cause, us in late_us.items()}
-    columns = (transfer_us, waiting_us, held_up_us)
-    by_rank = [dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns]
-    return RankWaiting(by_rank[0], by_rank[1], by_rank[2], mean_late_us)
+    columns = (
+        np.bincount(of_rank, timeline.end_us[transfer] - begun_us) / steps,
+        np.bincount(of_rank, begun_us - arrived) / steps,
+        np.bincount(of_rank[last], arrived[last] - arrived, len(ranks)) / steps,
+    )
+    transfer_us, waiting_us, held_up_us = (
+        dict(zip(ranks.tolist(), each.tolist(), strict=True)) for each in columns
+    )
+    late_us = partial(_late_us, timeline, within, steps, arrival, meeting, since_us, last)
+    return RankWaiting(transfer_us, waiting_us, held_up_us, late_us)
 
 
 def _meetings(
-    timeline: Timeline, since_us: float, counts: Callable[[Floats], Mask]
+    timeline: Timeline, low_us: Floats, high_us: Floats
 ) -> tuple[Ints, Ints, Ints, Floats]:
-    """Of the collectives on devices that begin when it `counts`, by rank: transfer, arrival, which
-    meeting in order of time, and when the one before it was over."""
-    graph, edges = timeline.graph, timeline.graph.edges_
+    """Of the collectives on devices that begin in these intervals, by rank: transfer, arrival,
+    which meeting in order of time, and when the one before it was over."""
+    graph, edges, since_us = timeline.graph, timeline.graph.edges_, float(low_us[0])
     assert graph.arrivals is not None
     meets = np.full(len(graph), NONE, np.int64)
     into = np.flatnonzero(edges.kind == EdgeKind.RENDEZVOUS)
@@ -160,10 +150,46 @@ def _meetings(
     np.minimum.at(begun_us, meeting, timeline.start_us[transfer])
     np.maximum.at(over_us, meeting, timeline.end_us[transfer])
     before_us = np.maximum.accumulate(np.append(since_us, over_us))
-    chosen = np.flatnonzero(counts(begun_us)[meeting])
+    chosen = np.flatnonzero(_within(begun_us, low_us, high_us)[meeting])
     of_chosen = meeting[chosen]
     _, renumbered = np.unique(of_chosen, return_inverse=True)
     return transfer[chosen], arrival[chosen], renumbered, before_us[of_chosen]
+
+
+def _late_us(
+    timeline: Timeline,
+    within: tuple[Floats, Floats],
+    steps: int,
+    arrival: Ints,
+    meeting: Ints,
+    since_us: Floats,
+    last: Ints,
+    straggler: int,
+) -> dict[str, float]:
+    """By cause, per step: how much later than the mean of the others the straggler comes to the
+    meetings that it is the `last` of (places in `arrival`)."""
+    graph, nodes, walker = timeline.graph, timeline.graph.nodes_, PathWalker(timeline)
+    late_us, size = defaultdict[str, float](float), np.bincount(meeting)[meeting]
+    for at in np.flatnonzero(nodes.rank[arrival[last]] == straggler).tolist():
+        share = 1.0 if at == last[at] else -1.0 / (int(size[at]) - 1)
+        from_us = max(float(timeline.start_us[arrival[at]]), float(since_us[at]))
+        for piece in walker.walk(int(arrival[at]), from_us, float(since_us[at])):
+            cause = _cause_of(graph.labels[piece.node], int(piece.cause))
+            late_us[cause] += share * (piece.end_us - piece.start_us)
+    # How much more its device does than the others' mean bounds what its device makes it late by.
+    taken_us, excess_us = timeline.end_us - timeline.start_us, defaultdict[str, float](float)
+    weight = np.where(nodes.rank == straggler, 1.0, -1.0 / (len(distinct(graph.marks.rank)) - 1))
+    chosen = _within(timeline.start_us, *within) & np.isin(
+        nodes.scope, (Scope.COMPUTE, Scope.MEMCPY)
+    )
+    for node in np.flatnonzero(chosen).tolist():
+        cause = _cause_of(graph.labels[node], int(nodes.cause[node]))
+        excess_us[cause] += float(weight[node] * taken_us[node])
+    for cause in (KERNELS, LOOKUPS, COPIES):
+        shifted_us = late_us[cause] - min(late_us[cause], max(excess_us[cause], 0.0))
+        late_us[cause] -= shifted_us
+        late_us[OTHER] += shifted_us
+    return {cause: us / steps for cause, us in late_us.items()}
 
 
 @cache

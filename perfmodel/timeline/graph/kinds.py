@@ -64,6 +64,8 @@ STREAM_KINDS = (
     EdgeKind.STREAM_COLLECTIVE,
     EdgeKind.STREAM_GRAPH,
 )
+HANDED = (EdgeKind.EVENT_WAIT, EdgeKind.EVENT_WAIT_COLLECTIVE)
+"""By which streams wait for one another."""
 
 
 class Cause(IntEnum):
@@ -96,6 +98,8 @@ class Cause(IntEnum):
 
 WORK_CAUSES = (Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY)
 IDLE_CAUSES = tuple(cause for cause in Cause if cause not in WORK_CAUSES)
+IN_OPERATOR = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
+"""Host time that an operator was recorded for."""
 NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
 """Time whose reason the recording does not show."""
 
@@ -103,8 +107,7 @@ CAUSE_OF_EDGE: dict[EdgeKind, Cause] = {
     EdgeKind.PROGRAM: Cause.UNEXPLAINED,
     **dict.fromkeys((*LAUNCH_KINDS, *STREAM_KINDS), Cause.LAUNCH_LATENCY),
     EdgeKind.STREAM_OVERLAP: Cause.LAUNCH_LATENCY,
-    EdgeKind.EVENT_WAIT: Cause.OTHER_STREAM,
-    EdgeKind.EVENT_WAIT_COLLECTIVE: Cause.OTHER_STREAM,
+    **dict.fromkeys(HANDED, Cause.OTHER_STREAM),
     EdgeKind.SM_OCCUPANCY: Cause.SM_OCCUPANCY,
     EdgeKind.HOST_SYNC: Cause.BLOCKING_CALL,
     EdgeKind.BLOCKING_COPY: Cause.BLOCKING_CALL,

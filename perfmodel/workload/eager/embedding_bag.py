@@ -12,7 +12,7 @@ import numpy as np
 
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import Tensor
-from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP, STATES_BYTES, Lookups
+from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP, SPARSE, STATES_BYTES, Lookups
 from perfmodel.ops.spec import QUANTISED, item_bytes, row_bytes
 from perfmodel.workload.eager.calls import Gradients, Shape, is_contiguous
 from perfmodel.workload.eager.recorder import Recorder
@@ -83,9 +83,6 @@ def _sorted_put(r: Recorder, x: Tensor, gradient: Tensor, rows: Tensor, columns:
 
 def _on_device(r: Recorder, index: Tensor) -> Tensor:
     return index if index.device == r.place else r.to_device(index, r.place)
-
-
-SPARSE = "sparse"
 
 
 def coo(r: Recorder, indices: Tensor, values: Tensor, shape: Shape) -> Tensor:
@@ -229,6 +226,11 @@ def batched(
         is_modern,
         attributes,
     )
+
+
+def brought_keys(r: Recorder, lookups: int, bags: int) -> tuple[Tensor, Tensor]:
+    """Keys and offsets that are on the device when the step begins."""
+    return r.tensor((lookups,), "int32"), r.tensor((bags + 1,), "int32")
 
 
 def look_up(

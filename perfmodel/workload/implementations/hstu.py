@@ -16,9 +16,19 @@ from perfmodel.embedding import Pipeline
 from perfmodel.errors import WorkloadError
 from perfmodel.ops.graph import INPUT, Tensor
 from perfmodel.ops.rows import FRAMEWORK
-from perfmodel.workload.dense import COMPUTE, Layer, layers, mlp, parameters
-from perfmodel.workload.eager.arithmetic import LOSSES, add, dropout, mm, mul
 from perfmodel.workload.eager.calls import Gradients
+from perfmodel.workload.eager.dense import (
+    COMPUTE,
+    LOSSES,
+    Layer,
+    add,
+    dropout,
+    layers,
+    mlp,
+    mm,
+    mul,
+    parameters,
+)
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import ACTION_WIDTH, Workload, branch_widths
 from perfmodel.workload.sequences import (

@@ -22,12 +22,11 @@ from collections.abc import Sequence
 from functools import partial
 
 from perfmodel.ops.graph import BACKWARD, INPUT, LAUNCHED_ALONE, OPTIMIZER, Tensor
-from perfmodel.workload.dense import COMPUTE, Cross, Layer, dense_layers
-from perfmodel.workload.eager.arithmetic import mm
 from perfmodel.workload.eager.calls import Gradients
-from perfmodel.workload.eager.embedding_bag import batched, look_up, update
+from perfmodel.workload.eager.dense import COMPUTE, Cross, Layer, dense_layers, mm
+from perfmodel.workload.eager.embedding_bag import batched, brought_keys, look_up, update
 from perfmodel.workload.eager.recorder import GROUP, Recorder
-from perfmodel.workload.hugectr_hybrid import Hybrid, brought_keys
+from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
 from perfmodel.workload.sharding import FP32_BYTES
@@ -139,6 +138,7 @@ class Collection:
         self.tables = fused(lookups(tables, run.global_batch))
         self.replicas = fused(lookups(run.replicas, run.batch)) if run.replicas else None
         count = total_lookups(tables, run.global_batch)
+        # The step before has brought them (`i64_input_key` is off).
         self.keys = brought_keys(r, count, run.global_batch * len(tables))
         if self.replicas is not None:
             count = total_lookups(run.replicas, run.batch)

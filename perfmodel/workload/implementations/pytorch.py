@@ -19,16 +19,17 @@ from contextlib import nullcontext
 from functools import partial
 
 from perfmodel.ops.graph import INPUT, Tensor
-from perfmodel.workload.dense import (
+from perfmodel.workload.eager.dense import (
     COMPUTE,
+    LOSSES,
     Dense,
     Layer,
+    bmm,
     dense_layers,
     interact,
     mlp,
     pair_indices,
 )
-from perfmodel.workload.eager.arithmetic import LOSSES, bmm
 from perfmodel.workload.eager.embedding_bag import (
     add_sparse,
     batched,

@@ -20,9 +20,8 @@ from dataclasses import replace
 
 from perfmodel.embedding import Pipeline
 from perfmodel.ops.graph import BACKWARD, OPTIMIZER, Tensor
-from perfmodel.workload.dense import COMPUTE, dense_layers, interact, mlp
-from perfmodel.workload.eager.arithmetic import LOSSES
 from perfmodel.workload.eager.calls import Shape
+from perfmodel.workload.eager.dense import COMPUTE, LOSSES, dense_layers, interact, mlp
 from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.jagged import (
     DISTRIBUTED,

@@ -7,7 +7,6 @@ from dataclasses import replace
 import pytest
 
 from perfmodel.designs import deployment_of
-from perfmodel.designs.layouts.memory import holds
 from perfmodel.errors import DoesNotFit, WorkloadError
 from perfmodel.hardware import Cluster, cluster
 from perfmodel.prediction import Prediction, predict
@@ -38,7 +37,7 @@ def test_what_fits_is_left_as_it_is() -> None:
 def test_what_does_not_fit_is_searched_for(hbm_gb: float) -> None:
     """226 GB of tables on 8 devices, the largest table 51 GB: in parts 28 GB each."""
     found = deployment_of(workload(), machine(hbm_gb))
-    assert holds(found)
+    assert found.fits
     assert found.notes[0].startswith("implementation.sharding 'table_wise' does not fit")
     assert {table.tier for table in found.placement.tables} == {"hbm"}
     assert found.own_layout == deployment_of(workload(), machine(90)).placement
@@ -46,15 +45,15 @@ def test_what_does_not_fit_is_searched_for(hbm_gb: float) -> None:
 
 def test_of_what_fits_nowhere_the_settings_stay() -> None:
     found = deployment_of(workload(), machine(20))
-    assert not holds(found)
+    assert not found.fits
     assert {table.sharding for table in found.placement.tables} == {"table_wise"}
     assert not found.notes
 
 
 def test_the_optimizers_state_takes_room_in_training_alone() -> None:
     adam = workload().with_(training__table_optimizer="adam")
-    assert not holds(deployment_of(adam, machine(40)))
-    assert holds(deployment_of(adam, machine(40), train=False))
+    assert not deployment_of(adam, machine(40)).fits
+    assert deployment_of(adam, machine(40), train=False).fits
 
 
 def _asked_twice(asked: Workload, here: Cluster) -> tuple[Prediction, dict[str, DesignResult]]:
@@ -101,9 +100,9 @@ def test_what_fits_nowhere_says_by_how_much_and_what_would_do() -> None:
     assert said.endswith("2 nodes")
     one = machine(20)
     enough = replace(one, nodes=2)
-    assert holds(deployment_of(workload(), enough))
+    assert deployment_of(workload(), enough).fits
     fewer = workload().with_(implementation__table_precision="fp16")
-    assert holds(deployment_of(fewer, one))
+    assert deployment_of(fewer, one).fits
     compared = compare_designs(workload(), one, with_default([], workload()))
     assert compared.rows[0].why_not == said
 

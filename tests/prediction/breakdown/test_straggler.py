@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 from pathlib import Path
 
 import pytest
@@ -93,6 +94,15 @@ def test_lookups_are_told_from_other_kernels_measured_or_modelled(name: str) -> 
     found = rank_waiting(measured(graph_of(*ranks)))
     assert found is not None
     assert (found.straggler, found.cause) == (1, LOOKUPS)
+
+
+def test_why_a_rank_is_late_is_found_when_it_is_asked_and_kept() -> None:
+    found = predict(trace_of(_rank(0), _rank(1, host_us=100.0))).results[0]
+    assert found.waiting is not None
+    assert "late_us" not in vars(found.waiting)
+    before = pickle.dumps(found)
+    assert found.straggler == pickle.loads(before).straggler == found.to_dict()["straggler"]
+    assert "late_us" in vars(found.waiting)
 
 
 def test_a_rank_alone_waits_for_nobody() -> None:
