@@ -125,7 +125,8 @@ def _described(parts: Sequence[Part]) -> Iterator[Block]:
             key: text if isinstance(text, str) else ", ".join(text)
             for key, text in texts_of(part).items()
         }
-        words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
+        told = {*part.sources} | ({"based_on"} if texts.get("based_on") == part.name else set())
+        words = [f"{key} {text}" for key, text in texts.items() if text and key not in told]
         above = "" if part is parts[0] else "\n"
         yield f"{above}{part.name}: {'; '.join([kind_of(part), *held, *words])}"
         rows = [(key, texts[key], part.sources[key]) for key in texts if key in part.sources]

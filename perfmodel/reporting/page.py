@@ -23,7 +23,7 @@ from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.prediction.types import MODEL, REPLAY
 from perfmodel.reporting import tables
 from perfmodel.reporting.brief import brief, lines_of, records_of, sound
-from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
+from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Column, Table
 from perfmodel.reporting.tracks import Shown, timeline_data
@@ -86,7 +86,7 @@ def page_html(
             contents["details"] += _html([*causes, *page.details(rank)])
         contents["notes"] = notes
         if _is_replay(prediction):
-            headline = verdict(slowest, [each for listed, _ in helps for each in listed])
+            headline = page.verdict(slowest, [each for listed, _ in helps for each in listed])
             facts = [about(found), *incomplete(found.gaps)]
             contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(prediction.source["trace"]), headline, ", ".join(facts), contents)
@@ -116,8 +116,10 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
         titles = ([row.get("design") or row.get("hardware"), row.get("step")] for row in rows)
         named_rows = zip((": ".join(filter(None, each)) for each in titles), rows, strict=True)
         bound = ((title, row.get("bound_by")) for title, row in named_rows)
-        parts = [(title, us) for title, us in bound if us and isinstance(us, Mapping)]
-        of_designs = [tables.parts_table("Critical path by what bounds it", parts)] if parts else []
+        parts = [{**us, "": title} for title, us in bound if us and isinstance(us, Mapping)]
+        names = dict.fromkeys(["", *chain.from_iterable(parts)])  # a row each: there may be many
+        heads = [Column(name, name, tables.TIME if name else "") for name in names]
+        of_designs = [Table("Critical path by what bounds it", heads, parts)] if parts else []
         contents = {
             "answer": "".join((*_of_records(summary), *map(sortable, of_designs))),
             "records": "".join(_of_records({**answer, **rows[0]})),
@@ -138,7 +140,7 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
             if kinds and kinds <= {int, float}:
                 words, form, unit = tables.form_of(key)
-                form = form or (",.6g" if float in kinds else ",d")
+                form = form or (tables.SIZE if float in kinds else ",d")
                 heads.append(Column(key, f"{words}{unit}", form))
             elif kinds == {str}:
                 heads.append(Column(key, key.replace("_", " ")))

@@ -291,7 +291,7 @@ def _ranks_table(answer: Record, title: str, slowest: int, device: str) -> Table
     ]
     heads = (
         "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
-        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
+        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us!"
     )
     return Table(title, heads.replace(";;", ";"), records)
 
