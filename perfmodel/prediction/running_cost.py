@@ -146,8 +146,7 @@ class Economics:
 
 
 class _Part(NamedTuple):
-    """Equal parts of a node: of which kind, what it is called, how many, and what one of them
-    draws and costs."""
+    """Equal parts of a node: which, how many, and what one of them draws and costs."""
 
     kind: str
     name: str
@@ -285,8 +284,11 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
     costs = operating_costs(machine)
     bill = costs.economics(rate, activity_of(result, machine))
     per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-    per["unpriced"] = [*costs.unpriced]
-    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+    return (
+        per
+        | {"unpriced": [*costs.unpriced]}
+        | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+    )
 
 
 def unlimited(machine: Cluster) -> Cluster:

@@ -112,16 +112,14 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
-        rows = records_of(answer)
-        titles = ([row.get("design") or row.get("hardware"), row.get("step")] for row in rows)
-        named_rows = zip((": ".join(filter(None, each)) for each in titles), rows, strict=True)
-        bound = ((title, row.get("bound_by")) for title, row in named_rows)
-        parts = [{**us, "": title} for title, us in bound if us and isinstance(us, Mapping)]
-        names = dict.fromkeys(["", *chain.from_iterable(parts)])  # a row each: there may be many
-        heads = [Column(name, name, tables.TIME if name else "") for name in names]
-        of_designs = [Table("Critical path by what bounds it", heads, parts)] if parts else []
+        rows, names = records_of(answer), ("design", "hardware", "step")
+        summary["Critical path by what bounds it"] = [
+            {key: row.get(key) for key in names} | {f"{part}_us": us for part, us in by.items()}
+            for row in rows
+            if isinstance(by := row.get("bound_by"), Mapping)
+        ]
         contents = {
-            "answer": "".join((*_of_records(summary), *map(sortable, of_designs))),
+            "answer": "".join(_of_records(summary)),
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }

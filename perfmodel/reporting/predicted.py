@@ -23,6 +23,8 @@ _DEVICE = (
     "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
 )
 _GAIN = "gain_us=gain:us;gain_frac=of step:share"
+_SETTINGS = " ("
+"""Between a machine and what was set of it."""
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -31,9 +33,9 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
-    if several := len(results) > 1:  # which a setting is the same of
-        names = [_settings_apart(result.hardware) for result in results]
-        results = [replace(r, hardware=name) for r, (name, _) in zip(results, names, strict=True)]
+    _, _, settings = results[0].hardware.partition(_SETTINGS)
+    if several := len(results) > 1:  # of which each has the same
+        results = [replace(each, hardware=each.hardware.split(_SETTINGS)[0]) for each in results]
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
@@ -49,8 +51,7 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield from _of_costs(answers)
-        settings = names[0][1]
-        yield f"All with {settings}" if settings else ""
+        yield f"All with {settings.removesuffix(')')}" if settings else ""
         if device and "node.host=" not in settings:
             yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
@@ -158,7 +159,7 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
 def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
     """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
-        if answer["hardware"] not in (row["hardware"], _settings_apart(row["hardware"])[0]):
+        if row["hardware"].split(_SETTINGS)[0] != answer["hardware"].split(_SETTINGS)[0]:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
@@ -182,16 +183,9 @@ def _of_costs(answers: Sequence[Record]) -> Iterator[str]:
         yield f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}"
     if lacking := [cost["unpriced"] for cost in costs.values() if cost["unpriced"]]:
         parts = Counter(re.sub("^device .*", "device", part) for each in lacking for part in each)
-        (first, _), *_ = most = parts.most_common()
-        of = ", ".join(f"{part} ({count})" for part, count in most)
-        hint = f"--set {first.partition(' ')[0]}.price_usd=USD"
+        of = ", ".join(f"{part} ({count})" for part, count in parts.most_common())
+        hint = f"--set {of.split(' ')[0]}.price_usd=USD"
         yield f"{len(lacking)} have no cost, for want of prices: {of}; {hint}"
-
-
-def _settings_apart(hardware: str) -> tuple[str, str]:
-    """A machine's name and its settings."""
-    name, _, settings = hardware.partition(" (")
-    return name, settings.removesuffix(")")
 
 
 def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
