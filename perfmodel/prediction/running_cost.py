@@ -359,9 +359,6 @@ def _change(before: Result, after: Result) -> str:
     return f"{told}: it waits for the {waits_for}"
 
 
-_TOO_SMALL = "their memory is too small (by how much, and what would do: --hardware NAME)"
-
-
 def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> Prediction:
     """The predictions `on` each of `machines` in one, what costs least per sample first, those
     without a price by their step; what cannot be predicted is a warning, one of all whose memory is
@@ -372,8 +369,8 @@ def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> 
             found.append(on(name))
         except PerfmodelError as error:
             refused.append(error)
-            why = str(error).removeprefix(f"{name}: ")
-            why = _TOO_SMALL if isinstance(error, DoesNotFit) else why
+            why = "their memory is too small (by how much, and what would do: --hardware NAME)"
+            why = why if isinstance(error, DoesNotFit) else str(error).removeprefix(f"{name}: ")
             left_out.setdefault(why, []).append(str(name))
     if not found:
         raise refused[-1]

@@ -94,8 +94,6 @@ class Cause(IntEnum):
     WAITING_FOR_INPUT = 22
 
 
-WORK_CAUSES = (Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY)
-IDLE_CAUSES = tuple(cause for cause in Cause if cause not in WORK_CAUSES)
 NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)
 """Time whose reason the recording does not show."""
 
