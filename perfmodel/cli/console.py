@@ -126,5 +126,4 @@ class Console:
         counts = zip(hidden, ("more warning", "note"), strict=True)
         if parts := [counted(number, what) for number, what in counts if number]:
             above = "" if shown else "\n"
-            them = "it" if sum(hidden) == 1 else "them"
-            self.show(f"{above}{' and '.join(parts)}: -v shows {them}")
+            self.show(f"{above}{' and '.join(parts)}: -v")

@@ -108,10 +108,7 @@ def _listed(parts: Sequence[Part]) -> Iterator[Block]:
         yield Table(kind, heads, records)
         prices = [part.price_usd for part in of_kind if isinstance(part, Device)]
         if unpriced := prices.count(None):
-            yield (
-                f"{unpriced} of {len(prices)} have no price; a cost needs that of the device, its "
-                "host and its adapter, or of the node"
-            )
+            yield f"{unpriced} of {len(prices)} have no price; costs need those of host and adapter"
 
 
 def _described(parts: Sequence[Part]) -> Iterator[Block]:

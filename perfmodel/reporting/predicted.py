@@ -23,8 +23,6 @@ _DEVICE = (
     "gpu_active_us=GPU active:us;gpu_idle_us=GPU idle:us;comm_us=comm:us;exposed_comm_us=exposed:us"
 )
 _GAIN = "gain_us=gain:us;gain_frac=of step:share"
-_SETTINGS = " ("
-"""Between a machine and what was set of it."""
 _MAX_COLUMNS, MAX_DETAILED = 4, 8
 """Machines beside each other in a table of parts; beyond so many machines, there are none."""
 
@@ -33,9 +31,9 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
-    _, _, settings = results[0].hardware.partition(_SETTINGS)
+    _, _, settings = results[0].hardware.partition(" (")
     if several := len(results) > 1:  # of which each has the same
-        results = [replace(each, hardware=each.hardware.split(_SETTINGS)[0]) for each in results]
+        results = [replace(each, hardware=each.hardware.split(" (")[0]) for each in results]
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
@@ -159,7 +157,7 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
 def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
     """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
-        if row["hardware"].split(_SETTINGS)[0] != answer["hardware"].split(_SETTINGS)[0]:
+        if row["hardware"].split(" (")[0] != answer["hardware"].split(" (")[0]:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
