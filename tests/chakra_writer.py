@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from io import BytesIO
 from typing import Any
 
 import numpy as np
+from google.protobuf.proto import serialize_length_prefixed
 
-from perfmodel.reporting.perfetto import CHAKRA_VERSION, framed, set_attributes
+from perfmodel.reporting.perfetto import CHAKRA_VERSION, set_attributes
 from perfmodel.trace.chakra import NODE_TYPES, messages
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace_columns import ExecutionTrace
@@ -20,7 +22,7 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
     kinds = messages()
     metadata = kinds.metadata(version=CHAKRA_VERSION)
     set_attributes(metadata, {"schema": trace.schema})
-    out = [framed(metadata)]
+    nodes = []
     producer, consumer = trace.data_dependencies()
     first = np.searchsorted(consumer, np.arange(len(trace) + 1)).tolist()
     producer_id = trace.node_id[producer].tolist()
@@ -38,8 +40,16 @@ def encode_chakra(trace: ExecutionTrace) -> bytes:
             target.shapes = source.shapes[row].decode()
             target.types = source.types[row].decode()
         set_attributes(node, _node_attributes(trace, row))
-        out.append(framed(node))
-    return b"".join(out)
+        nodes.append(node)
+    return framed(metadata, *nodes)
+
+
+def framed(*parts: Any) -> bytes:
+    """Messages, each behind its length."""
+    out = BytesIO()
+    for part in parts:
+        serialize_length_prefixed(part, out)
+    return out.getvalue()
 
 
 def _node_attributes(trace: ExecutionTrace, row: int) -> dict[str, Any]:

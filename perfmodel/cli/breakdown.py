@@ -13,7 +13,7 @@ from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, 
 from perfmodel.cli.prediction_options import PredictionOptions
 from perfmodel.errors import UsageError
 from perfmodel.reporting import tables
-from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
+from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks
 from perfmodel.reporting.tables import Block, Verdict
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def breakdown(
         page = BreakdownPage(selected, top or tables.MAX_SHOWN)
         detailed = [*selected.ranks] if rank else [selected.slowest]
         yield about(whole)
-        yield Verdict(verdict(detailed[0], helps))
+        yield Verdict(page.verdict(detailed[0], helps))
         yield from page.ranks()
         if len(detailed) < len(selected.ranks):
             rest = "causes and details; others: --rank N"

@@ -45,9 +45,7 @@ _UNDESIGNED = {
     "default": "The workload as it is deployed: no design. All others are against it.",
     "own": "The workload in its own software, where designs edit another (its row says which).",
 }
-_BOTTLENECKS = (
-    "design:name;words=waits for:name;share_frac=share:share;gain:s!;lever=best single fix:name!"
-)
+_BOTTLENECKS = "design:name;words=waits for;share_frac=share:share;gain:s!;lever=best single fix!"
 _TIMES = "label=design:name;step_us=step:us;interval=90 % interval:s;samples_per_s=samples/s:,.0f"
 _STEPS = "step:name;step_us=step:us;gain:s;gain_over_first=over first:s"
 _COSTS = "usd=USD:size;kwh=kWh:size;power_w=power (W):,.0f"
@@ -277,7 +275,7 @@ def diff(
 
 
 def _changes(compared: Difference, top: int) -> Iterator[Block]:
-    from perfmodel.plot.names import short_name
+    from perfmodel.plot.names import readable_name
     from perfmodel.reporting.sides import FAMILY, GROUPS, PATH
 
     kinds = {*compared.of(PATH).name, *compared.of(FAMILY).name}
@@ -289,8 +287,8 @@ def _changes(compared: Difference, top: int) -> Iterator[Block]:
         every, records = compared.of(group), []
         for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
             share = percent(change["change_us"], change["a_us"])
-            share = share if share.startswith(("-", "0")) else f"+{share}"
-            words = named if change["name"] in kinds else short_name
+            share = share if share.startswith(("-", "0.0")) else f"+{share}"
+            words = named if change["name"] in kinds else readable_name
             records.append(change | {"name": words(change["name"]), "share": share})
         if records:
             yield Table(title, _COLUMNS, records)

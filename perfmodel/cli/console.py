@@ -126,4 +126,4 @@ class Console:
         counts = zip(hidden, ("more warning", "note"), strict=True)
         if parts := [counted(number, what) for number, what in counts if number]:
             above = "" if shown else "\n"
-            self.show(f"{above}{' and '.join(parts)}: -v shows them")
+            self.show(f"{above}{' and '.join(parts)}: -v")

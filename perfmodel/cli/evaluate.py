@@ -249,9 +249,7 @@ def check(
     max_memory: float = DEFAULT_MAX_GB,
 ) -> None:
     if baseline is None:
-        raise UsageError(
-            "nothing to check against: give --baseline FILE; with --update it is written"
-        )
+        raise UsageError("check against what? --baseline FILE; with --update it is written")
     from perfmodel.validate.evaluate import baseline as held_by
 
     if update:

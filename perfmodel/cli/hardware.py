@@ -108,10 +108,7 @@ def _listed(parts: Sequence[Part]) -> Iterator[Block]:
         yield Table(kind, heads, records)
         prices = [part.price_usd for part in of_kind if isinstance(part, Device)]
         if unpriced := prices.count(None):
-            yield (
-                f"{unpriced} of {len(prices)} have no price; a cost needs that of the device, its "
-                "host and its adapter, or of the node"
-            )
+            yield f"{unpriced} of {len(prices)} have no price; costs need those of host and adapter"
 
 
 def _described(parts: Sequence[Part]) -> Iterator[Block]:
@@ -125,7 +122,8 @@ def _described(parts: Sequence[Part]) -> Iterator[Block]:
             key: text if isinstance(text, str) else ", ".join(text)
             for key, text in texts_of(part).items()
         }
-        words = [f"{key} {text}" for key, text in texts.items() if text and key not in part.sources]
+        told = {*part.sources} | ({"based_on"} if texts.get("based_on") == part.name else set())
+        words = [f"{key} {text}" for key, text in texts.items() if text and key not in told]
         above = "" if part is parts[0] else "\n"
         yield f"{above}{part.name}: {'; '.join([kind_of(part), *held, *words])}"
         rows = [(key, texts[key], part.sources[key]) for key in texts if key in part.sources]

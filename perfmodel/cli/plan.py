@@ -138,7 +138,7 @@ def _ranks(ranks: list[int]) -> str:
 MAX_ROWS = 20
 """Points of a sweep that are shown; up to so many, all."""
 J_PER_KWH = 3.6e6
-_ELASTICITIES = "axis:name;objective;base:,.6g;at_base:,.6g;elasticity:,.6g"
+_ELASTICITIES = "axis:name;objective;base:,.6g;at_base=at base:size;elasticity:+.3f"
 _UNITS = {
     "step_us": ("step", tables.TIME, 1.0),
     "samples_per_s": ("samples/s", SIZE, 1.0),
@@ -171,6 +171,9 @@ def sweep(
 
     def blocks() -> Iterator[Block]:
         yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
+        for name, row in answer["best"].items():
+            at = ", ".join(f"{axis} {tables.number_text(row[axis])}" for axis in swept.axes)
+            yield Verdict(f"best {tables.figure_text(name, row[name])}: {at}")
         yield assumed("its best point", answer["assumed"])
         if answer["pareto"]:
             title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.units import US_PER_S, human_us
 from perfmodel.cost.gpu import rates
-from perfmodel.errors import PerfmodelError, UsageError
+from perfmodel.errors import DoesNotFit, PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Device, Node, Part, load
 from perfmodel.hardware.catalogue import original
 from perfmodel.hardware.settings import at_clock
@@ -99,6 +99,8 @@ class OperatingCosts:
     """What energy costs beside that: 0 of a rent, which includes it."""
     working_limit_w: float = inf
     """What devices may draw in addition to being idle."""
+    unpriced: tuple[str, ...] = ()
+    """For want of whose price there is no rent or purchase: `host generic-server`."""
 
     def power_w(self, activity: Activity) -> Number:
         """What all nodes draw; as many values as `activity` has."""
@@ -144,9 +146,10 @@ class Economics:
 
 
 class _Part(NamedTuple):
-    """Equal parts of a node: of which kind, how many, and what one of them draws and costs."""
+    """Equal parts of a node: which, how many, and what one of them draws and costs."""
 
     kind: str
+    name: str
     part_count: float
     peak_w: float
     price_usd: float | None
@@ -177,13 +180,14 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
     rent = said.usd_per_hour
     if rent is None and node.price_usd is None and node.price_usd_per_hour is not None:
         rent = node.price_usd_per_hour * share
-    held, usd_per_kwh = rent, 0.0
+    held, usd_per_kwh, unpriced = rent, 0.0, list[str]()
     if rent is None:  # bought: the node, else its parts, without boards, case and power supplies
-        known = all(part.price_usd is not None for part in parts)
         price_usd = sum(part.part_count * (part.price_usd or 0.0) for part in parts)
         if node.price_usd is not None:
-            known, price_usd = True, node.price_usd * share
-        held = price_usd / (YEARS * HOURS_PER_YEAR) if known else None
+            price_usd = node.price_usd * share
+        else:
+            unpriced = [f"{each.kind} {each.name}" for each in parts if each.price_usd is None]
+        held = None if unpriced else price_usd / (YEARS * HOURS_PER_YEAR)
         usd_per_kwh = USD_PER_KWH if said.usd_per_kwh is None else said.usd_per_kwh
     return OperatingCosts(
         idle_w,
@@ -191,6 +195,7 @@ def operating_costs(machine: Cluster, prices: Prices | None = None) -> Operating
         held_usd_per_hour=None if held is None else held * machine.nodes,
         usd_per_kwh=usd_per_kwh,
         working_limit_w=limit_w,
+        unpriced=tuple(unpriced),
     )
 
 
@@ -202,14 +207,15 @@ def _parts(node: Node, share: float) -> list[_Part]:
     held.append(("nic", node.nic, (node.nics or 0) * share))
     held.append(("storage", node.storage, (node.drives or 1) * share))
     gb = (node.host_memory_bytes or 0) / 1e9 * share
-    parts = [_Part("memory", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB)] if gb else []
+    parts = [_Part("memory", "", gb, MEMORY_W_PER_GB, MEMORY_USD_PER_GB)] if gb else []
     for kind, part, count in held:
         if part is None or not count:
             continue
         sold = original(part) if isinstance(part, Device) and part.target != "cpu" else part
         peak_w = getattr(sold, "tdp_w", None)
         peak_w = UNKNOWN_W[kind] if peak_w is None else peak_w
-        parts.append(_Part(kind, count, peak_w, getattr(part, "price_usd", None)))
+        usd = getattr(part, "price_usd", None)
+        parts.append(_Part(kind, part.name.partition(" (")[0], count, peak_w, usd))
     return parts
 
 
@@ -275,9 +281,14 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
     ranks = machine.gpus if samples else source.get("world_size", len(source["ranks"]))
     copies = float(copies_of(ranks, machine.gpus))
     rate = copies * (samples or 1) * US_PER_S / result.step_us
-    bill = operating_costs(machine).economics(rate, activity_of(result, machine))
+    costs = operating_costs(machine)
+    bill = costs.economics(rate, activity_of(result, machine))
     per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+    return (
+        per
+        | {"unpriced": [*costs.unpriced]}
+        | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+    )
 
 
 def unlimited(machine: Cluster) -> Cluster:
@@ -350,18 +361,19 @@ def _change(before: Result, after: Result) -> str:
 
 def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> Prediction:
     """The predictions `on` each of `machines` in one, what costs least per sample first, those
-    without a price by their step; what cannot be predicted is a warning. Raises the error of the
-    last where none can."""
-    found, left_out = list[Prediction](), dict[str, list[str]]()
-    refused: PerfmodelError | None = None
+    without a price by their step; what cannot be predicted is a warning, one of all whose memory is
+    too small. Raises the error of the last where none can."""
+    found, refused, left_out = list[Prediction](), list[PerfmodelError](), dict[str, list[str]]()
     for name in machines:
         try:
             found.append(on(name))
         except PerfmodelError as error:
-            left_out.setdefault(str(error).removeprefix(f"{name}: "), []).append(str(name))
-            refused = error
-    if refused and not found:
-        raise refused
+            refused.append(error)
+            why = "their memory is too small (by how much, and what would do: --hardware NAME)"
+            why = why if isinstance(error, DoesNotFit) else str(error).removeprefix(f"{name}: ")
+            left_out.setdefault(why, []).append(str(name))
+    if not found:
+        raise refused[-1]
     results, source = [result for each in found for result in each.results], found[0].source
     if "serving" in source:
         source = source | {"serving": [row for each in found for row in each.source["serving"]]}

@@ -56,6 +56,18 @@ class BreakdownPage:
     of: Breakdown
     rows: int
 
+    def verdict(self, rank: RankBreakdown, helps: Sequence[Gain]) -> str:
+        """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
+        summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
+        has_device = rank.device != CPU
+        text = f"{human_us(tables.median_us(rank.steps))} a step{self._where(rank, ' of')}"
+        if has_device:
+            active = tables.percent(summary.gpu_active_us, summary.step_us)
+            text += f", the GPU active {active} of it"
+        text += tables.path_text(path_us, has_device=has_device)
+        gains = (f"; largest gain: {g.name}, {tables.percent(g.gain_frac, 1)}" for g in helps)
+        return f"{text}{next(gains, '')}."
+
     def ranks(self) -> Iterator[Block]:
         """The ranks in one table, who holds them up, and which steps medians leave out."""
         found, steps = self.of, self.of.slowest.steps
@@ -80,9 +92,9 @@ class BreakdownPage:
             if time_us:
                 yield tables.parts_table(title + where, [("", time_us)], share)
 
-    def _where(self, rank: RankBreakdown) -> str:
+    def _where(self, rank: RankBreakdown, between: str = ",") -> str:
         """Behind a title, which rank it is of, where there are several."""
-        return f", rank {rank.rank}" if len(self.of.ranks) > 1 else ""
+        return f"{between} rank {rank.rank}" if len(self.of.ranks) > 1 else ""
 
     def details(self, rank: RankBreakdown) -> Iterator[Block]:
         """The steps, rates and host overheads of a rank."""
@@ -190,19 +202,7 @@ def _ranks(breakdown: Breakdown) -> Table:
     marked = "the others wait for it" if holds_up else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
     title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
-    return Table(title, f"{heads};waiting_us=waiting:us;cause={cause}:name!", records)
-
-
-def verdict(rank: RankBreakdown, helps: Sequence[Gain]) -> str:
-    """Where the time of a rank's steps goes, the largest cause, and what would gain most."""
-    summary, path_us = rank.summary, tables.median_step(rank.steps).critical_path_by_kind
-    has_device = rank.device != CPU
-    text = f"{human_us(tables.median_us(rank.steps))} a step"
-    if has_device:
-        text += f", the GPU active {tables.percent(summary.gpu_active_us, summary.step_us)} of it"
-    text += tables.path_text(path_us, has_device=has_device)
-    gains = (f"; largest gain: {gain.name}, {tables.percent(gain.gain_frac, 1)}" for gain in helps)
-    return f"{text}{next(gains, '')}."
+    return Table(title, f"{heads};waiting_us=waiting:us!;cause={cause}:name!", records)
 
 
 def _memory(timeline: MemoryTimeline) -> str:

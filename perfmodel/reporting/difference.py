@@ -258,10 +258,6 @@ def difference(a: Side, b: Side, limits: Mapping[str, float] | None = None) -> D
         for name, each in limits.items()
     ]
     notes = [*_notes(a, b, pairs)]
-    notes += [
-        f"{name} was not recorded on both sides: its limit was not checked"
-        for name in dict.fromkeys(h.figure for h in held if h.outcome is Outcome.UNKNOWN)
-    ]
     before, after = a.figures_of(pairs[0][0]), b.figures_of(pairs[0][1])
     rows = []
     for group in GROUPS:

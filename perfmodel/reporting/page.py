@@ -23,7 +23,7 @@ from perfmodel.prediction.breakdown.tables import MAX_ROWS
 from perfmodel.prediction.types import MODEL, REPLAY
 from perfmodel.reporting import tables
 from perfmodel.reporting.brief import brief, lines_of, records_of, sound
-from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks, verdict
+from perfmodel.reporting.broken_down import BreakdownPage, about, gain_blocks
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Column, Table
 from perfmodel.reporting.tracks import Shown, timeline_data
@@ -86,7 +86,7 @@ def page_html(
             contents["details"] += _html([*causes, *page.details(rank)])
         contents["notes"] = notes
         if _is_replay(prediction):
-            headline = verdict(slowest, [each for listed, _ in helps for each in listed])
+            headline = page.verdict(slowest, [each for listed, _ in helps for each in listed])
             facts = [about(found), *incomplete(found.gaps)]
             contents = {name: contents[name] for name in TITLES if name in contents}
     return _page(str(prediction.source["trace"]), headline, ", ".join(facts), contents)
@@ -112,14 +112,14 @@ def answer_html(answer: Mapping[str, Any], name: str) -> str:
     with sound(str(answer["schema"]), name):
         told, made_by = brief(answer), answer.get("made_by", {})
         summary = {"Answer": told["answer"], "Largest parts": told["causes"]}
-        rows = records_of(answer)
-        titles = ([row.get("design") or row.get("hardware"), row.get("step")] for row in rows)
-        named_rows = zip((": ".join(filter(None, each)) for each in titles), rows, strict=True)
-        bound = ((title, row.get("bound_by")) for title, row in named_rows)
-        parts = [(title, us) for title, us in bound if us and isinstance(us, Mapping)]
-        of_designs = [tables.parts_table("Critical path by what bounds it", parts)] if parts else []
+        rows, names = records_of(answer), ("design", "hardware", "step")
+        summary["Critical path by what bounds it"] = [
+            {key: row.get(key) for key in names} | {f"{part}_us": us for part, us in by.items()}
+            for row in rows
+            if isinstance(by := row.get("bound_by"), Mapping)
+        ]
         contents = {
-            "answer": "".join((*_of_records(summary), *map(sortable, of_designs))),
+            "answer": "".join(_of_records(summary)),
             "records": "".join(_of_records({**answer, **rows[0]})),
             "notes": _items(answer.get("warnings") or ["no warnings"]),
         }
@@ -138,7 +138,7 @@ def _of_records(values: Mapping[str, Any]) -> Iterator[str]:
             kinds = {type(each.get(key)) for each in shown} - {type(None)}
             if kinds and kinds <= {int, float}:
                 words, form, unit = tables.form_of(key)
-                form = form or (",.6g" if float in kinds else ",d")
+                form = form or (tables.SIZE if float in kinds else ",d")
                 heads.append(Column(key, f"{words}{unit}", form))
             elif kinds == {str}:
                 heads.append(Column(key, key.replace("_", " ")))

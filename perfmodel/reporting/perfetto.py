@@ -154,6 +154,8 @@ def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
     dependency what it is and what Chakra cannot express of it. A collective of unknown size is a
     `COMP_NODE` of its measured length. The same graph gives the same bytes.
     """
+    from google.protobuf.proto import serialize_length_prefixed
+
     kinds = messages()
     metadata = kinds.metadata(version=CHAKRA_VERSION)
     set_attributes(metadata, {"schema": LINKED_SCHEMA, "rank": rank.rank})
@@ -169,7 +171,8 @@ def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
         end: f"end of {name}"
         for end, name in zip(graph.marks.end.tolist(), graph.marks.name, strict=True)
     }
-    out = [framed(metadata)]
+    out = BytesIO()
+    serialize_length_prefixed(metadata, out)
     for at in order.tolist():
         deps = by_target[first[at] : first[at + 1]]
         kind = NodeKind(nodes.kind[at])
@@ -199,8 +202,8 @@ def chakra_linked(graph: ExecutionGraph, rank: RankTrace) -> bytes:
         if np.isfinite(nodes.release_us[at]):
             attributes["release_us"] = float(nodes.release_us[at])
         set_attributes(node, attributes)
-        out.append(framed(node))
-    return b"".join(out)
+        serialize_length_prefixed(node, out)
+    return out.getvalue()
 
 
 def _collectives(graph: ExecutionGraph, rank: RankTrace) -> dict[int, dict[str, Any]]:
@@ -241,18 +244,3 @@ def set_attributes(message: Any, attributes: Mapping[str, Any]) -> None:
             getattr(attribute, f"{_KINDS[type(value[0])]}_list").values.extend(value)
         else:
             setattr(attribute, f"{_KINDS[type(value)]}_val", value)
-
-
-def encode_varint(value: int) -> bytes:
-    """`value` (at least 0) as a varint."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
-
-
-def framed(message: Any) -> bytes:
-    body: bytes = message.SerializeToString()
-    return encode_varint(len(body)) + body

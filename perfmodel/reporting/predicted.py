@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from math import ceil
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
@@ -28,6 +31,9 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
+    _, _, settings = results[0].hardware.partition(" (")
+    if several := len(results) > 1:  # of which each has the same
+        results = [replace(each, hardware=each.hardware.split(" (")[0]) for each in results]
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
@@ -36,15 +42,15 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     device = _DEVICE if has_device else ""
     yield Verdict(_verdict(results, answers, has_device))
     yield _summary(results, answers, device)
-    several = len(results) > 1
     for name, answer in named:
         lines = () if several else _lines_of(source, answer)
         yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
         if not several or in_full:
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
-        yield _near_best(answers)
-        if device and not any("node.host=" in result.hardware for result in results):
+        yield from _of_costs(answers)
+        yield f"All with {settings.removesuffix(')')}" if settings else ""
+        if device and "node.host=" not in settings:
             yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
         yield "" if in_full else assumed_text("all machines", assumed, in_full=False)
@@ -61,8 +67,9 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
             yield _ranks_table(answer, f"Ranks, {name}", result.rank.rank, device)
             yield tables.straggler_text(answer["straggler"])
     kinds = "Time by family" if first["mode"] == "model" else "GPU time by kernel family"
-    for at in range(0, len(named), _MAX_COLUMNS):
-        some = named[at : at + _MAX_COLUMNS]
+    beside = ceil(len(named) / ceil(len(named) / _MAX_COLUMNS))
+    for at in range(0, len(named), beside):
+        some = named[at : at + beside]
         for title, key, by, us in (
             ("Critical path of the median step", "critical_path", "kind", "duration_us"),
             (kinds, "families", "family", "time_us"),
@@ -109,7 +116,7 @@ def _verdict(results: Sequence[Result], answers: Sequence[Record], has_device: b
         text += found.sentence(with_gain=not priced[1:])
     if priced[1:]:
         least = min(priced, key=lambda each: each["cost"]["usd_per_million"])["hardware"]
-        text += f"; the cheapest of the {len(priced)} with a known price: {least}"
+        text += f"; the cheapest of the {len(priced)} with a known cost: {least}"
     return f"{text}."
 
 
@@ -131,7 +138,8 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
     if cost := answer["cost"]:
         kwh, usd = cost["kwh_per_million"], cost["usd_per_million"]
         factor, many = tables.per_samples([usd or kwh])
-        money = "no known price, " if usd is None else f"USD {tables.three_digits(usd * factor)}, "
+        missing = f"no price of {' and '.join(cost['unpriced'])}, "
+        money = missing if usd is None else f"USD {tables.three_digits(usd * factor)}, "
         copies = "" if cost["copies"] == 1 else f"{cost['copies']:g} copies: "
         rate = f"{copies}{cost['rate_per_s']:,.0f} {cost['per']} per second"
         yield f"{rate}; {money}{tables.three_digits(kwh * factor)} kWh per {many}"
@@ -149,7 +157,7 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
 def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
     """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
-        if row["hardware"] != answer["hardware"]:
+        if row["hardware"].split(" (")[0] != answer["hardware"].split(" (")[0]:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
@@ -163,13 +171,19 @@ def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
             yield f"99 % within {limit} up to {row['most_per_s']:,.0f} samples/s"
 
 
-def _near_best(answers: Sequence[Record]) -> str:
-    """Which machines may as well be the best."""
+def _of_costs(answers: Sequence[Record]) -> Iterator[str]:
+    """Which machines may as well be the best, and for want of which prices some have no cost."""
     costs = {each["hardware"]: each["cost"] for each in answers if each["cost"]}
     over = {name: cost["over_best"] for name, cost in costs.items() if cost["over_best"]}
     known = sorted(over, key=over.__getitem__)
     near = [name for name in known[1:] if (costs[name]["over_best_interval"] or (2,))[0] <= 1]
-    return f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}" if near else ""
+    if near:
+        yield f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}"
+    if lacking := [cost["unpriced"] for cost in costs.values() if cost["unpriced"]]:
+        parts = Counter(re.sub("^device .*", "device", part) for each in lacking for part in each)
+        of = ", ".join(f"{part} ({count})" for part, count in parts.most_common())
+        hint = f"--set {of.split(' ')[0]}.price_usd=USD"
+        yield f"{len(lacking)} have no cost, for want of prices: {of}; {hint}"
 
 
 def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
@@ -269,7 +283,7 @@ def _ranks_table(answer: Record, title: str, slowest: int, device: str) -> Table
     ]
     heads = (
         "rank;baseline_us=without:us;measured_us=measured:us;step_us=step:us;"
-        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us"
+        f"{_GAIN};error_pct=error %:+.2f;{device};transfer_us=transfer:us;waiting_us=waiting:us!"
     )
     return Table(title, heads.replace(";;", ";"), records)
 

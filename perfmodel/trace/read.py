@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
-from perfmodel.errors import TraceError, UsageError
+from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace, frame_of_rank
 from perfmodel.trace.files import Foreign, decode_files
@@ -218,10 +218,9 @@ def read(
         sizes[:1] or [0]
     ):
         missing = sorted(set(range(sizes[0])) - {rank.rank for rank in trace.ranks})
-        trace.warnings.append(
-            f"{trace.source}: ranks {', '.join(map(str, missing))} of {sizes[0]} are not here: "
-            "collectives meet among those that are"
-        )
+        names = f"ranks {', '.join(map(str, missing))} of {sizes[0]}"
+        where = "are not here: collectives meet among those that are"
+        trace.warnings.append(Note(f"{trace.source}: {names} {where}"))  # `completeness` warns
     if strict and trace.warnings:
         raise TraceError(trace.warnings[0])
     return trace

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import pytest
 from cli.conftest import Run
 from cli.samples import check_schema, document, write
 
-from perfmodel import __version__
+from perfmodel import __version__, api
+from perfmodel.cli.compare import _changes
+from perfmodel.reporting.tables import Table
 
 
 def _slower(content: dict[str, Any], by_us: float) -> dict[str, Any]:
@@ -39,6 +43,20 @@ def test_a_longer_kernel_is_named(run: Run, pair: tuple[Path, Path]) -> None:
 def test_a_trace_against_itself_does_not_differ(run: Run, pair: tuple[Path, Path]) -> None:
     answer = json.loads(run("diff", pair[0], pair[0], "--format", "json").out)
     assert {row["change_us"] for row in answer["changes"]} == {0.0}
+
+
+def test_a_small_growth_has_its_sign_and_kernels_say_what_they_do(
+    pair: tuple[Path, Path],
+) -> None:
+    """`0.9 %` used to lack its sign, and two kernels were both `elementwise_kernel`."""
+    kinds = ("direct_copy_kernel_cuda", "where_kernel_impl")
+    rows = [("on the path", f"void at::elementwise_kernel<at::{each}>()", 100.0) for each in kinds]
+    changes = pd.DataFrame(rows, columns=["group", "name", "a_us"]).assign(b_us=100.9)
+    changes["change_us"] = changes.b_us - changes.a_us
+    *_, table = _changes(replace(api.diff(*pair), changes=changes), 2)
+    assert isinstance(table, Table)
+    names = [f"elementwise_kernel[{each}]" for each in kinds]
+    assert [(name, share) for name, *_, share in table.rows()] == [(n, "+0.9 %") for n in names]
 
 
 def test_a_saved_prediction_is_a_side(run: Run, pair: tuple[Path, Path], tmp_path: Path) -> None:

@@ -71,10 +71,14 @@ def test_what_is_predicted_is_said_with_the_same_options(run: Run, verb: str) ->
         assert f"--{name} " in shown
 
 
-def test_no_line_of_the_overview_is_cut(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("group", "least"), [((), len(VERBS)), (("evaluate",), 7), (("fit",), 4)])
+def test_no_line_of_the_overview_is_cut(
+    run: Run, monkeypatch: pytest.MonkeyPatch, group: tuple[str, ...], least: int
+) -> None:
+    """Nor of the nouns of a verb."""
     monkeypatch.setenv("COLUMNS", "80")
-    commands = run("--help").out.partition("Commands:")[2].strip().splitlines()
-    assert len(commands) >= len(VERBS)
+    commands = run(*group, "--help").out.partition("Commands:")[2].strip().splitlines()
+    assert len(commands) >= least
     assert all(line.endswith(".") and "..." not in line for line in commands)
 
 

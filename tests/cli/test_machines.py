@@ -113,6 +113,51 @@ def test_what_cannot_run_anywhere_is_named_once() -> None:
     assert found.warnings[0] == "left out t4, p4: no units"
 
 
+def test_boards_whose_memory_is_too_small_are_one_line() -> None:
+    """Each used to have a line of its own, of which no two were the same."""
+    large = load_workload("dlrm-dcnv2")
+    names = ["t4", "mi355x", "l4"]
+    found = cheapest_first(names, lambda name: predict(large, hardware=name))
+    (line,) = (each for each in found.warnings if each.startswith("left out"))
+    assert line.startswith("left out t4, l4: their memory is too small")
+
+
+def test_whose_price_is_missing_is_said() -> None:
+    """The T4 has a price; the host that it is thought to sit in has none."""
+    asked = predict("criteo-kaggle", hardware="t4")
+    assert asked.results[0].cost is not None
+    assert asked.results[0].cost["unpriced"] == ["host generic-server"]
+    assert any(
+        "no price of host generic-server, " in str(each) for each in prediction_blocks(asked)
+    )
+    several = predict("criteo-kaggle", hardware=["t4", "l4", "b300", "h100-sxm"])
+    lines = [str(each) for each in prediction_blocks(several)]
+    missing = "host generic-server (2), device (1), nic connectx-8 (1)"
+    hint = "--set host.price_usd=USD"
+    assert f"3 have no cost, for want of prices: {missing}; {hint}" in lines
+    priced = predict("criteo-kaggle", hardware="t4", settings=["host.price_usd=2000"])
+    assert priced.results[0].cost is not None
+    assert priced.results[0].cost["unpriced"] == []
+
+
+def test_a_setting_of_all_machines_stands_once() -> None:
+    """It used to be in each name, which left no room for the costs."""
+    asked = predict("criteo-kaggle", hardware=["t4", "l4"], settings=["host.price_usd=2000"])
+    title, verdict, summary, *lines = prediction_blocks(asked)
+    assert isinstance(summary, Table)
+    assert [row[0] for row in summary.rows()] == ["t4", "l4"]
+    assert "All with host.price_usd=2000" in lines
+    assert "price_usd" not in f"{title}{verdict}"
+
+
+def test_five_machines_have_parts_beside_others() -> None:
+    """The fifth used to have tables of its own, without its name."""
+    names = ["t4", "l4", "a10", "a30", "a40"]
+    blocks = [*prediction_blocks(predict("criteo-kaggle", hardware=names))]
+    tables = [each for each in blocks if isinstance(each, Table) and each.title[:8] == "Critical"]
+    assert [[c.head for c in each.columns[1:]] for each in tables] == [names[:3], names[3:]]
+
+
 @pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_each_of_several_machines_is_served_as_it_is_alone(run: Run) -> None:

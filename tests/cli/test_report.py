@@ -65,14 +65,18 @@ def test_a_stored_comparison_makes_a_page_with_its_bars(
         assert words in text
 
 
-def test_each_step_of_a_stored_ladder_has_its_column() -> None:
+def test_each_step_of_a_stored_ladder_has_its_row() -> None:
+    """As had 73 machines a column; and rates had an exponent."""
     steps = ("today", "fp16_rows", "cache")
     rows = [
-        {"design": "neo", "step": step, "step_us": 9.0, "bound_by": {"hbm": 9.0}} for step in steps
+        {"design": "neo", "step": step, "samples_per_s": 14641408.4, "bound_by": {"hbm": 9.0}}
+        for step in steps
     ]
     text = answer_html({"schema": "perfmodel.compare/1", "designs": rows}, "compared.json")
     for step in steps:
-        assert f"neo: {step}</button>" in text
+        assert f">neo</td><td>{step}</td>" in text
+    assert "14,641,408</td>" in text
+    assert ">hbm</button>" in text
 
 
 @pytest.mark.parametrize(

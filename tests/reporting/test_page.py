@@ -19,7 +19,7 @@ import perfmodel.prediction.gains as gains_module
 from perfmodel import breakdown, predict, read
 from perfmodel.prediction import Prediction
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
-from perfmodel.reporting.broken_down import BreakdownPage, gain_blocks, verdict
+from perfmodel.reporting.broken_down import BreakdownPage, gain_blocks
 from perfmodel.reporting.page import data, page_html, sortable
 from perfmodel.reporting.predicted import prediction_blocks
 from perfmodel.reporting.tables import Block, Table, columns
@@ -109,7 +109,7 @@ def test_the_page_of_a_trace_has_all_that_breakdown_prints(reference: Path) -> N
     assert [line for line in lines if escape(line.strip()) not in page] == []
     title = re.search(r"<h1>(.*?)</h1>", page)
     assert title
-    assert escape(verdict(found.slowest, gains)) == title[1]
+    assert escape(shown.verdict(found.slowest, gains)) == title[1]
 
 
 def test_families_of_predicted_kernels_are_named_in_gains() -> None:

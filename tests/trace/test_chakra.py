@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 import pytest
 from byte_damage import damaged, reads_or_says_in_one_line
-from chakra_writer import encode_chakra
+from chakra_writer import encode_chakra, framed
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
-from perfmodel.reporting.perfetto import encode_varint
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages, varint
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import decode_execution_trace
@@ -44,12 +43,14 @@ BY_HAND = bytes.fromhex(
 )
 
 
-def framed(*parts: Any) -> bytes:
-    out = b""
-    for part in parts:
-        body = part.SerializeToString()
-        out += encode_varint(len(body)) + body
-    return out
+def encode_varint(value: int) -> bytes:
+    """Seven bits a byte, the lowest first; all but the last byte begin with a one."""
+    out = bytearray()
+    while value >= 0x80:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
 
 
 def metadata(**values: Any) -> Any:

@@ -11,13 +11,13 @@ from typing import Any
 
 import numpy as np
 import pytest
+from chakra_writer import framed
 from et_documents import flat, nested, node
 from tiny import Tiny
 
 import perfmodel
 from perfmodel.base.schema import read_toml
 from perfmodel.errors import TraceError
-from perfmodel.reporting.perfetto import framed
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto
@@ -169,7 +169,7 @@ def test_fields_of_later_schemas_are_passed_over(field: bytes, in_metadata: bool
 def test_dependencies_on_nodes_that_are_absent_are_left_out() -> None:
     kinds = messages()
     nodes = [kinds.node(id=1, name="a"), kinds.node(id=2, name="b", data_deps=[1, 77])]
-    trace = decode_chakra(b"".join(map(framed, (kinds.metadata(version="1"), *nodes))), "x.et")
+    trace = decode_chakra(framed(kinds.metadata(version="1"), *nodes), "x.et")
     assert trace.declared.tolist() == [[0, 1]]
     assert "1 dependencies are on nodes that are not in the file" in trace.warnings[0]
 

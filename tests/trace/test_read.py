@@ -13,7 +13,7 @@ import pytest
 from tiny import EtNode, Tiny, execution_trace_content
 
 import perfmodel
-from perfmodel.errors import PerfmodelError, TraceError
+from perfmodel.errors import Note, PerfmodelError, TraceError
 from perfmodel.trace import Trace, read
 
 
@@ -126,7 +126,9 @@ def test_files_of_jobs_of_different_size_are_an_error(tmp_path: Path) -> None:
 
 def test_missing_ranks_are_a_warning_and_strictly_an_error(tmp_path: Path) -> None:
     path = folder(tmp_path, a=tiny(0, 4), b=tiny(2, 4))
-    assert "ranks 1, 3 of 4 are not here" in read(path).warnings[0]
+    (found,) = read(path).warnings
+    assert "ranks 1, 3 of 4 are not here" in found
+    assert isinstance(found, Note)  # breakdown and predict say it where it is of weight
     with pytest.raises(TraceError, match="ranks 1, 3 of 4"):
         read(path, strict=True)
 

@@ -96,8 +96,6 @@ class Cause(IntEnum):
     WAITING_FOR_INPUT = 22
 
 
-WORK_CAUSES = (Cause.COMPUTE, Cause.COMMUNICATION, Cause.MEMCPY)
-IDLE_CAUSES = tuple(cause for cause in Cause if cause not in WORK_CAUSES)
 IN_OPERATOR = (Cause.HOST_T2, Cause.HOST_T3, Cause.HOST_T5, Cause.HOST_OP_WITHOUT_LAUNCH)
 """Host time that an operator was recorded for."""
 NOT_EXPLAINED = (Cause.UNEXPLAINED, Cause.RECORDING_MISSING)

@@ -15,6 +15,7 @@ import msgspec
 
 from perfmodel.base.files import read_bytes, write_text
 from perfmodel.errors import UsageError
+from perfmodel.reporting.tables import counted, one_line
 from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, Errors, Kind
 
 if TYPE_CHECKING:
@@ -173,8 +174,8 @@ class Comparison:
 
     @property
     def extent(self) -> str:
-        traces = len({change.trace for change in self.changes})
-        return f"{len(self.changes)} figures of {traces} trace{'' if traces == 1 else 's'}"
+        traces = {change.trace for change in self.changes}
+        return f"{len(self.changes)} figures of {counted(len(traces), 'trace')}"
 
     @property
     def verdict(self) -> str:
@@ -269,13 +270,8 @@ def markdown(result: Comparison) -> str:
         for change in listed:
             sizes = (change.text(change.baseline), change.text(change.present))
             cells = (change.trace, change.kind, change.name, change.figure, *sizes, change.status)
-            texts = (_plain(str(cell)).replace("|", "\\|") for cell in cells)
+            texts = (one_line(str(cell)).replace("|", "\\|") for cell in cells)
             lines.append(f"| {' | '.join(texts)} |")
         lines.append("")
-    lines += [f"- {_plain(text)}" for text in result.warnings]
+    lines += [f"- {one_line(text)}" for text in result.warnings]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def _plain(text: str) -> str:
-    """Without characters that would break a line."""
-    return "".join(c if c.isprintable() else "?" for c in text)
