@@ -339,7 +339,7 @@ def test_data_parallelism_that_cannot_be_made_leaves_nothing_behind() -> None:
     with group(2), own.predicting("dgx-h100") as step:
         with pytest.raises(TypeError):
             dist.Reducer("of none of what it takes")
-        nn.Linear(4, 4)(torch.zeros(2, 4))
+        nn.Linear(4, 4)(torch.zeros(2, 4)).sum().backward()
     assert {t.device for op in step.graph.ops for t in op.tensors} == {"cuda:0"}
 
 
