@@ -17,7 +17,7 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read import tracing
+from perfmodel.ops.read import collective_calls
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 
@@ -187,6 +187,26 @@ def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> 
     assert 0 < rank.exposed_comm_us < 0.99 * rank.comm_us  # the last one is waited for
 
 
+def test_data_parallelism_from_before_has_the_same_buckets_and_its_hook_compresses() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    def summed(is_made_inside: bool, hook: Any = None) -> list[tuple[str, int]]:
+        with group(16):
+            model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
+            with own.predicting("dgx-h100") as step:
+                if is_made_inside:
+                    model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
+                    if hook is not None:
+                        model.register_comm_hook(None, hook)
+                trained(model)
+        about = [op.attributes for op in step.graph.ops if "in_elements" in op.attributes]
+        return [(each["dtype"], int(each["in_elements"])) for each in about]
+
+    usual = summed(is_made_inside=True)
+    assert summed(is_made_inside=False) == usual != []
+    assert summed(True, bf16_compress_hook) == [("bf16", elements) for _, elements in usual]
+
+
 def test_ranks_send_one_another_what_this_one_sends() -> None:
     with group(4, rank=1), own.predicting("dgx-h100") as step:
         sizes = torch.tensor([1, 2, 3, 4])
@@ -213,7 +233,7 @@ def test_ranks_send_one_another_what_this_one_sends() -> None:
 def test_the_hook_of_data_parallelism_from_before_is_afterwards_a_mean() -> None:
     gradients = torch.ones(3)
     with group(2):
-        tracing._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
+        collective_calls.summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
     assert gradients.tolist() == [0.5] * 3  # the fake group adds up nothing
 
 

@@ -266,7 +266,10 @@ class _Follower:
             renamed.setdefault(was.shape, now.shape)
             renamed.setdefault(was.strides, now.strides)
         inputs = tuple(renamed.get(i, i) if i and isinstance(i, tuple) else i for i in inputs)
-        sizes = [_elements(pairs) for pairs in (given, made)]
+        sizes = [
+            (sum(was.elements for was, _ in pairs), sum(now.elements for _, now in pairs))
+            for pairs in (given, made)
+        ]
         return replace(op, inputs=inputs, outputs=outputs, attributes=_exchanged(op, sizes))
 
     def _resized(self, index: int, each: Iterator[Powers], tensor: Tensor) -> Tensor:
@@ -299,11 +302,6 @@ class _Follower:
                 )
             self.in_proportion += 1
         return round(found)
-
-
-def _elements(pairs: Sequence[tuple[Tensor, Tensor]]) -> tuple[int, int]:
-    """Of tensors before and after."""
-    return sum(was.elements for was, _ in pairs), sum(now.elements for _, now in pairs)
 
 
 def _exchanged(op: Op, sizes: Sequence[tuple[int, int]]) -> dict[str, str]:

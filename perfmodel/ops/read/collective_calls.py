@@ -1,5 +1,5 @@
 """Collectives as a program calls them in PyTorch: what one says of its group and its message, and
-which later ops read what it made."""
+which later ops read what it made; data parallelism over fake tensors and groups."""
 
 from __future__ import annotations
 
@@ -152,3 +152,37 @@ def _is_view(op: Op) -> bool:
     made = {t.storage_id for t in tensors_in(op.outputs)}
     writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
     return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
+
+
+def on_any_device(
+    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
+) -> None:
+    """Data parallelism, whose device need not be named: there is one."""
+    init(ddp, module, **rest)
+
+
+def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
+    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
+    if not ddp._comm_hooks:
+        given, are_sparse = ddp._build_params_for_reducer()  # of one made before, its later buckets
+        names = ddp._build_debug_param_to_name_mapping(given)
+        ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
+        # DDP refuses another's annotations.
+        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: summed(group, bucket))
+    return run(ddp, *args, **kwargs)
+
+
+def summed(group: Any, bucket: Any, dtype: Any = None) -> Any:
+    """Gradients of a bucket, of fake tensors, as they are or compressed to another type; others as
+    DDP has them, which keeps its hook."""
+    import torch
+    from torch._guards import active_fake_mode
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    if active_fake_mode() is None:
+        return allreduce_hook(group, bucket)
+    sums = bucket.buffer() if dtype is None else bucket.buffer().to(dtype)
+    torch.distributed.all_reduce(sums, group=group)
+    future: Any = torch.futures.Future()
+    future.set_result(sums if dtype is None else bucket.buffer().copy_(sums))
+    return future

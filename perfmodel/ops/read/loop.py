@@ -11,7 +11,7 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from copy import copy
 from dataclasses import replace
 from itertools import chain, count
@@ -183,7 +183,7 @@ class LoopRecorder(Recorder):
 
 
 _CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
-_OF_TENSORS = ("grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+_OF_LEAVES = ("grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks")
 
 
 @contextmanager
@@ -193,44 +193,49 @@ def _as_it_was(torch: Any) -> Iterator[None]:
     gradients are kept."""
     from torch.optim import optimizer
 
-    kinds = torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
-    objects = [each for each in gc.get_objects() if issubclass(type(each), (*kinds, torch.Tensor))]
-    left = [each for each in objects if isinstance(each, kinds) or each.requires_grad]
+    owners = torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
+    kinds = (*owners, torch.Tensor)
+    found = (each for each in gc.get_objects() if issubclass(type(each), kinds))
+    left = [each for each in found if isinstance(each, owners) or each.requires_grad]
     for module in (torch.nn.modules.module, optimizer):
         left += [hooks for name, hooks in vars(module).items() if name.startswith("_global_")]
-    held = dict[int, tuple[Any, Any]]()
-    """By identity, containers with copies, anything else with its attributes."""
-    while left:
-        each = left.pop()
-        if id(each) in held:
-            continue
-        if type(each) in _CONTAINERS:
-            held[id(each)] = each, copy(each)
-            left += each.values() if isinstance(each, dict) else each
-        elif isinstance(each, tuple):
-            left += each
-        elif isinstance(each, (*kinds, torch.Tensor)):
-            is_leaf = isinstance(each, torch.Tensor) and each.is_leaf
-            names = ("__class__", *_OF_TENSORS) if is_leaf else ("__class__",)
-            held[id(each)] = each, {name: getattr(each, name) for name in names}
-            left += [vars(each), *held[id(each)][1].values()]
-    with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
-        try:
+    seen: dict[int, Any] = {}
+    with ExitStack() as undo:
+        while left:
+            each = left.pop()
+            if id(each) in seen:
+                continue
+            seen[id(each)] = each
+            if type(each) in _CONTAINERS:
+                undo.callback(_fill_again, each, copy(each))
+                left += each.values() if isinstance(each, dict) else each
+            elif isinstance(each, tuple):
+                left += each
+            elif isinstance(each, kinds):
+                is_leaf = isinstance(each, torch.Tensor) and each.is_leaf
+                for name in ("__class__", *_OF_LEAVES) if is_leaf else ("__class__",):
+                    undo.callback(_set_again, each, name, getattr(each, name))
+                    left.append(getattr(each, name))
+                left.append(vars(each))
+        with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
-        finally:
-            for each, before in held.values():
-                if type(each) not in _CONTAINERS:
-                    for name, value in before.items():
-                        if getattr(each, name) is not value:
-                            setattr(each, name, value)
-                elif _identities(each) != _identities(before):
-                    each.clear()
-                    (each.extend if isinstance(each, list) else each.update)(before)
+
+
+def _set_again(owner: Any, name: str, value: Any) -> None:
+    if getattr(owner, name) is not value:
+        setattr(owner, name, value)
+
+
+def _fill_again(container: Any, before: Any) -> None:
+    """Only where it holds others: threads may read it."""
+    if _identities(container) != _identities(before):
+        container.clear()
+        (container.extend if isinstance(container, list) else container.update)(before)
 
 
 def _identities(container: Any) -> list[int]:
-    is_dict = isinstance(container, dict)
-    return list(map(id, (*container, *container.values()) if is_dict else container))
+    values = container.values() if isinstance(container, dict) else ()
+    return [id(each) for each in (*container, *values)]
 
 
 def _enabled(init: Any, scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.read.as_on_gpu import over_ranks
+from perfmodel.ops.read.collective_calls import on_any_device, summed, with_sums
 
 OLDEST = (2, 4)
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
@@ -23,14 +24,13 @@ _LEFT_OUT = (
     *("set_device", "synchronize", "reset_peak_memory_stats"),
     *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
 )
-
 _COMPILERS = (
     *("torch:compile", "torch.jit:script", "torch.jit:trace", "torch.jit:freeze"),
     "torch.jit:optimize_for_inference",
 )
 """They capture nothing under fake tensors."""
-_NOT_YET = ("UninitializedParameter", "UninitializedBuffer")
 _PARALLEL = "torch.nn.parallel.distributed:"
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 
 
 class ModuleError(PerfmodelError):
@@ -106,14 +106,15 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
     changes: dict[str, Callable[..., Any]] = {
         "torch.nn:Module._apply": _apply,
-        f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
-        f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
+        f"{_PARALLEL}DistributedDataParallel.__init__": on_any_device,
+        f"{_PARALLEL}DistributedDataParallel._pre_forward": with_sums,
         # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
         f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run, config, **_: (
             run(config, static_graph=False, find_unused_parameters=True)
         ),
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
         f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,
+        f"{_HOOKS}:_compress_hook": lambda _, dtype, group, bucket: summed(group, bucket, dtype),
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
@@ -126,7 +127,7 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch:_VF._pad_packed_sequence": _padded,
         "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": _in_this_process,
         "torch.cuda:current_device": lambda _: 0,
-        **{f"torch.nn.parameter:{name}.__new__": _really for name in _NOT_YET},
+        "torch.nn:UninitializedParameter.__new__": _really,
         # This machine has other backends.
         "torch.nn.attention:_sdpa_kernel": left_out,
         "torch.nn.attention.flex_attention:_validate_device": left_out,
@@ -252,35 +253,6 @@ def _of_real_ranks(init: Callable[..., None], *args: Any, **kwargs: Any) -> None
             return torch.tensor(ranks, dtype=value.dtype)
 
     _staying(init, None, *map(real, args), **mapped(real, kwargs))
-
-
-def _on_any_device(
-    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
-) -> None:
-    """Data parallelism, whose device need not be named: there is one."""
-    init(ddp, module, **rest)
-
-
-def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-    if not ddp._comm_hooks:
-        # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
-    return run(ddp, *args, **kwargs)
-
-
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
-    import torch
-    from torch._guards import active_fake_mode
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    if active_fake_mode() is None:
-        return allreduce_hook(group, bucket)
-    torch.distributed.all_reduce(bucket.buffer(), group=group)
-    future: Any = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
 
 
 def _on_cpu(
