@@ -159,28 +159,25 @@ def on_any_device(
 ) -> None:
     """Data parallelism, whose device need not be named: there is one."""
     init(ddp, module, **rest)
+    ddp._has_later_buckets = True
 
 
 def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
     if not ddp._comm_hooks:
-        given, are_sparse = ddp._build_params_for_reducer()  # of one made before, its later buckets
-        names = ddp._build_debug_param_to_name_mapping(given)
-        ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
+        if not hasattr(ddp, "_has_later_buckets"):  # made before
+            given, are_sparse = ddp._build_params_for_reducer()
+            names = ddp._build_debug_param_to_name_mapping(given)
+            ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
         # DDP refuses another's annotations.
         ddp.register_comm_hook(ddp.process_group, lambda group, bucket: summed(group, bucket))
     return run(ddp, *args, **kwargs)
 
 
 def summed(group: Any, bucket: Any, dtype: Any = None) -> Any:
-    """Gradients of a bucket, of fake tensors, as they are or compressed to another type; others as
-    DDP has them, which keeps its hook."""
+    """Gradients of a bucket, as they are or compressed to another type."""
     import torch
-    from torch._guards import active_fake_mode
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
 
-    if active_fake_mode() is None:
-        return allreduce_hook(group, bucket)
     sums = bucket.buffer() if dtype is None else bucket.buffer().to(dtype)
     torch.distributed.all_reduce(sums, group=group)
     future: Any = torch.futures.Future()

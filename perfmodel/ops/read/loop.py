@@ -11,8 +11,7 @@ from __future__ import annotations
 import gc
 from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from copy import copy
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 from types import SimpleNamespace
@@ -195,35 +194,45 @@ def _as_it_was(torch: Any) -> Iterator[None]:
 
     owners = torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
     kinds = (*owners, torch.Tensor)
-    found = (each for each in gc.get_objects() if issubclass(type(each), kinds))
-    left = [each for each in found if isinstance(each, owners) or each.requires_grad]
-    for module in (torch.nn.modules.module, optimizer):
-        left += [hooks for name, hooks in vars(module).items() if name.startswith("_global_")]
     seen: dict[int, Any] = {}
-    with ExitStack() as undo:
+    undo: list[tuple[Any, ...]] = []
+    with torch._C.DisableTorchFunctionSubclass():
+        every = gc.get_objects()
+        ours = {kind for kind in set(map(type, every)) if issubclass(kind, kinds)}
+        found = (each for each in every if type(each) in ours)
+        left = [each for each in found if isinstance(each, owners) or each.requires_grad]
+        del every, found  # which nobody has to hold longer
+        for module in (torch.nn.modules.module, optimizer):
+            names = (name for name in vars(module) if name.startswith("_global_"))
+            left += [getattr(module, name) for name in names]
         while left:
             each = left.pop()
             if id(each) in seen:
                 continue
             seen[id(each)] = each
             if type(each) in _CONTAINERS:
-                undo.callback(_fill_again, each, copy(each))
+                undo.append((_fill_again, each, each.copy()))
                 left += each.values() if isinstance(each, dict) else each
             elif isinstance(each, tuple):
                 left += each
             elif isinstance(each, kinds):
                 is_leaf = isinstance(each, torch.Tensor) and each.is_leaf
                 for name in ("__class__", *_OF_LEAVES) if is_leaf else ("__class__",):
-                    undo.callback(_set_again, each, name, getattr(each, name))
+                    undo.append((_set_again, torch, each, name, getattr(each, name)))
                     left.append(getattr(each, name))
                 left.append(vars(each))
+    try:
         with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
+    finally:
+        for again, *of in undo:
+            again(*of)
 
 
-def _set_again(owner: Any, name: str, value: Any) -> None:
-    if getattr(owner, name) is not value:
-        setattr(owner, name, value)
+def _set_again(torch: Any, owner: Any, name: str, value: Any) -> None:
+    with torch._C.DisableTorchFunctionSubclass():
+        if getattr(owner, name) is not value:
+            setattr(owner, name, value)
 
 
 def _fill_again(container: Any, before: Any) -> None:
