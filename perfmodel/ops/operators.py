@@ -257,6 +257,9 @@ _RECORDS = (
     f"_fused_rms_norm leaf:rms_norm | {_NORMALISED} | rms_norm rows=r cols=c",
     # The gradient of the input, then of the weight.
     "_fused_rms_norm_backward | _ x[*r,*c] (c) -> [*r,*c] =... | rms_norm.bwd rows=r cols=c x2",
+    # A block for each row of the weight, as a norm.
+    "_weight_norm_interface | w[n,*s] | rms_norm rows=n cols=s",
+    "_weight_norm_interface_backward | g[n,*s] | rms_norm.bwd rows=n cols=s",
     # The gradient of the input, then of weight and bias: gradient and input are summed together.
     "native_layer_norm_backward | _ x[*r,*c] (c) _ _ w? -> [*r,*c] =..."
     " | layer_norm.bwd rows=r cols=c; sum_rows rows=2*r cols=c if=w",

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from perfmodel.errors import PerfmodelError
 from perfmodel.ops.graph import OpGraph
 
 torch: Any = pytest.importorskip("torch", reason="needs PyTorch: the CPU build is enough")
@@ -130,6 +131,36 @@ def gradients_by_sample() -> None:
     assert found["weight"].shape == (8, 1, 64)
 
 
+def counted_hits() -> None:
+    """Numbers of what is true of floats are logged; distributions ask whether parameters fit."""
+    model = nn.Linear(64, 2).cuda()
+    mean, spread = model(torch.randn(32, 64).cuda()).chunk(2, -1)
+    drawn = torch.distributions.Normal(mean, spread.exp()).rsample()
+    assert (drawn > 0.5).sum().item() == 1
+    drawn.sum().backward()
+
+
+def attention_of_one_kind() -> None:
+    from torch.nn.attention import SDPBackend, sdpa_kernel
+
+    q, k, v = (
+        nn.Linear(64, 192)(torch.randn(2, 32, 64)).view(2, 32, 3, 4, 16).permute(2, 0, 3, 1, 4)
+    )
+    with sdpa_kernel(SDPBackend.FLASH_ATTENTION):
+        F.scaled_dot_product_attention(q, k, v, dropout_p=0.1, is_causal=True).sum().backward()
+
+
+def other_kinds_of_programs() -> None:
+    """Scripted, traced, exported before it runs, without sizes at first, on a device by default."""
+    torch.set_default_device("cuda")
+    x = torch.randn(8, 64)
+    lazy = nn.LazyLinear(64)
+    lazy(x)
+    assert lazy.weight.shape == (64, 64)
+    scripted, traced = torch.jit.script(nn.Linear(64, 64)), torch.jit.trace(nn.Linear(64, 64), x)
+    traced(scripted(x)).sum().backward()
+
+
 @pytest.mark.parametrize(
     ("loop", "products", "drawn"),
     [
@@ -140,6 +171,9 @@ def gradients_by_sample() -> None:
         (streams_and_figures, 2, 0),  # what comes before the step is not of it
         (captured_whole, 2, 2),
         (gradients_by_sample, None, 0),
+        (counted_hits, 2, 1),
+        (attention_of_one_kind, 2, 0),
+        (other_kinds_of_programs, 1 + 2 + 3, 0),
     ],
 )
 def test_loops_run(loop: Callable[[], None], products: int | None, drawn: int) -> None:
@@ -150,6 +184,32 @@ def test_loops_run(loop: Callable[[], None], products: int | None, drawn: int) -
     names = [op.name for op in step.graph.ops]
     assert products in (None, count(step.graph, "mm"))
     assert sum(name in ("aten::normal_", "aten::random_") for name in names) == drawn
+
+
+def test_what_is_exported_is_no_step() -> None:
+    with own.predicting("h100-sxm") as step:
+        exported = torch.export.export(nn.Linear(64, 64), (torch.randn(8, 64),))
+        exported.module()(torch.randn(8, 64))
+    assert count(step.graph, "mm") == 1
+
+
+def test_inference_mode_runs_what_no_grad_does() -> None:
+    model, found = nn.Sequential(nn.Linear(64, 64), nn.LayerNorm(64), nn.Softmax(-1)), []
+    for mode in (torch.no_grad, torch.inference_mode):
+        with own.predicting("h100-sxm") as step, mode():
+            if (model(torch.randn(8, 64)).argmax(-1) == 2).all():
+                pass
+        found.append([op.name for op in step.graph.ops if op.name != "aten::t"])
+    assert found[0] == found[1]
+    assert "aten::addmm" in found[1]
+
+
+def test_an_operator_of_higher_order_is_one_line() -> None:
+    attention = pytest.importorskip("torch.nn.attention.flex_attention")
+    q = torch.randn(1, 2, 128, 16)
+    told = pytest.raises(PerfmodelError, match=r"line .* test_loops.py: flex_attention is not cov")
+    with told, own.predicting("h100-sxm"):
+        attention.flex_attention(nn.Linear(16, 16)(q), q, q)
 
 
 def test_batches_are_normalised_over_ranks() -> None:

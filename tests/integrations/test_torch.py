@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,7 +16,6 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read import tracing
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 
@@ -187,6 +185,28 @@ def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> 
     assert 0 < rank.exposed_comm_us < 0.99 * rank.comm_us  # the last one is waited for
 
 
+def test_data_parallelism_from_before_has_the_same_buckets_and_its_hook_compresses() -> None:
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    def summed(is_made_inside: bool, hook: Any = None) -> list[tuple[str, int]]:
+        with group(16):
+            model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
+            reducer = model.reducer
+            with own.predicting("dgx-h100") as step:
+                if is_made_inside:
+                    model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
+                    if hook is not None:
+                        model.register_comm_hook(None, hook)
+                trained(model)
+            assert is_made_inside or (model.reducer is reducer and not model._comm_hooks)
+        about = [op.attributes for op in step.graph.ops if "in_elements" in op.attributes]
+        return [(each["dtype"], int(each["in_elements"])) for each in about]
+
+    usual = summed(is_made_inside=True)
+    assert summed(is_made_inside=False) == usual != []
+    assert summed(True, bf16_compress_hook) == [("bf16", elements) for _, elements in usual]
+
+
 def test_ranks_send_one_another_what_this_one_sends() -> None:
     with group(4, rank=1), own.predicting("dgx-h100") as step:
         sizes = torch.tensor([1, 2, 3, 4])
@@ -208,13 +228,6 @@ def test_ranks_send_one_another_what_this_one_sends() -> None:
         assert [each.tolist() for each in parts] == [[1, 2]] * 4
         assert loss.item() == 1
     assert "assumed: other ranks send what this one does" in str(step.prediction.warnings)
-
-
-def test_the_hook_of_data_parallelism_from_before_is_afterwards_a_mean() -> None:
-    gradients = torch.ones(3)
-    with group(2):
-        tracing._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
-    assert gradients.tolist() == [0.5] * 3  # the fake group adds up nothing
 
 
 def test_what_reads_a_collectives_result_waits_for_it_also_through_a_view() -> None:
@@ -262,6 +275,85 @@ def test_what_is_real_is_afterwards_as_it_was() -> None:
         optimizer.step()
     after = (model.weight, model.weight.grad, norm.num_batches_tracked)
     assert all(map(torch.equal, before, after))
+
+
+@pytest.mark.parametrize("is_raised", [False, True])
+def test_whatever_a_loop_does_to_what_is_real_ends_with_it(is_raised: bool) -> None:
+    model = nn.Sequential(nn.Linear(4, 4), nn.BatchNorm1d(4))
+    optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
+    schedule = torch.optim.lr_scheduler.StepLR(optimizer, 1)
+    weight, parts, names = model[0].weight, list(model), sorted(vars(model[1]))
+    before, drawn = [each.clone() for each in model.state_dict().values()], torch.get_rng_state()
+
+    def loop() -> None:
+        model.half().cuda()
+        model[1].seen = model(torch.ones(2, 4).half())
+        weight.data = torch.empty(3, 4)
+        model[0] = nn.utils.parametrizations.weight_norm(nn.Linear(4, 4))
+        model[1].register_forward_hook(print)
+        nn.modules.module.register_module_forward_hook(lambda *_: None)
+        weight.register_post_accumulate_grad_hook(print)
+        weight.requires_grad_(False).tag = 1
+        optimizer.step()
+        schedule.step()
+        torch.manual_seed(5)
+        torch.set_grad_enabled(False)
+        if is_raised:
+            raise ValueError
+
+    try:
+        with own.predicting(GPU):
+            loop()
+    except ValueError:
+        assert is_raised
+    after = model.state_dict().values()
+    assert all(a.dtype == b.dtype and torch.equal(a, b) for a, b in zip(before, after, strict=True))
+    assert (list(model), sorted(vars(model[1]))) == (parts, names)
+    assert not [*model[1]._forward_hooks, *nn.modules.module._global_forward_hooks]
+    assert weight is model[0].weight
+    assert weight.requires_grad
+    assert not [*vars(weight), *(weight._post_accumulate_grad_hooks or ())]
+    assert optimizer.param_groups[0]["lr"] == schedule.get_last_lr()[0] == 1.0
+    assert schedule.last_epoch == 0
+    assert torch.is_grad_enabled()
+    assert torch.equal(drawn, torch.get_rng_state())
+
+
+@pytest.mark.parametrize("is_made_inside", [False, True])
+def test_an_optimizer_steps_what_is_moved_and_cast_after_it_was_made(is_made_inside: bool) -> None:
+    def made() -> Any:
+        model = nn.Linear(64, 64)
+        return model, torch.optim.Adam(model.parameters())
+
+    real = made()
+    with own.predicting(GPU) as step:
+        model, optimizer = made() if is_made_inside else real
+        model.cuda().half()
+        for _ in range(2):
+            model(torch.randn(8, 64).half()).sum().backward()
+            optimizer.step()
+    (update,) = [op for op in step.graph.ops if op.name == "aten::_foreach_addcdiv_"]
+    assert {each.dtype for each in update.tensors} == {"fp16"}
+
+
+def test_steps_of_a_real_optimizer_are_counted_on_the_host() -> None:
+    model = nn.Linear(64, 64)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.randn(8, 64)).sum().backward()
+    optimizer.step()
+    with own.predicting(GPU) as step:
+        model(torch.randn(8, 64)).sum().backward()
+        optimizer.step()
+    asked = [op for op in step.graph.ops if op.name == "aten::_local_scalar_dense"]
+    assert not [op for op in asked if op.tensors[0].device != "cpu"]
+
+
+def test_data_parallelism_that_cannot_be_made_leaves_nothing_behind() -> None:
+    with group(2), own.predicting("dgx-h100") as step:
+        with pytest.raises(TypeError):
+            dist.Reducer("of none of what it takes")
+        nn.Linear(4, 4)(torch.zeros(2, 4)).sum().backward()
+    assert {t.device for op in step.graph.ops for t in op.tensors} == {"cuda:0"}
 
 
 @pytest.mark.parametrize("is_made_inside", [False, True])

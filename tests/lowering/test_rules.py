@@ -350,7 +350,7 @@ def test_backward_nodes_that_pass_on_launch_nothing(name: str) -> None:
     assert pieces(Op(name, (Tensor((64, 64), device="cuda:0"),), ())) == []
 
 
-@pytest.mark.parametrize("name", ["MyFusedFnBackward0", "aten::_is_all_true"])
+@pytest.mark.parametrize("name", ["MyFusedFnBackward0", "aten::_is_any_true"])
 def test_what_no_rule_knows_streams_its_operands(name: str) -> None:
     """A user's own node of the backward pass, and a question that a kernel answers."""
     (piece,) = pieces(Op(name, (Tensor((64, 64), device="cuda:0"),), ()))

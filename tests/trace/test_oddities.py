@@ -18,6 +18,7 @@ from tiny import Tiny
 import perfmodel
 from perfmodel.base.schema import read_toml
 from perfmodel.errors import TraceError
+from perfmodel.ops.read import op_graph
 from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.kineto import decode_kineto
@@ -337,3 +338,10 @@ def test_sizes_that_do_not_fit_strides_say_nothing(dims: list[Any], tmp_path: Pa
     types = {"Input type": ["TensorList", "Scalar"], "Concrete Inputs": ["", "0"]}
     t.events[1]["args"] = types | {"Input Dims": dims, "Input Strides": strides}
     assert perfmodel.breakdown(read(t, tmp_path)).to_dict()["summary"][0]["gpu_active_us"] == 400
+
+
+def test_a_type_that_is_no_word_is_one_line(tmp_path: Path) -> None:
+    t = step_of(1)
+    t.events[1]["args"] = {"Input Dims": [[8]], "Input type": [8]}
+    with pytest.raises(TraceError, match=r"trace.json: Input Dims or types of an op: .*`str`"):
+        op_graph(read(t, tmp_path))

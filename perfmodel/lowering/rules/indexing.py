@@ -75,7 +75,9 @@ def looked_up(op: Op) -> Sequence[Piece]:
     return gathered(name, table, index.elements, cols, by_elements=turns)
 
 
-@rule("index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_")
+@rule(
+    "index_add_ index_add index_reduce_ index_reduce index_copy_ index_copy index_fill_ index_fill"
+)
 @rule("hugectr::add_rows")
 def index_add(op: Op) -> Sequence[Piece]:
     """`index_add_(table, dim, index, source)`; HugeCTR's adds whole vectors at once (assumed)."""

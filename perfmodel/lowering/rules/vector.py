@@ -131,7 +131,7 @@ def over_lists(op: Op) -> Sequence[Piece]:
 _NAMES = {
     "sum": "sum nansum prod std var var_mean std_mean count_nonzero",
     "mean": "mean",
-    "amax": "amax amin max min aminmax argmax argmin all any median",
+    "amax": "amax amin max min aminmax argmax argmin all any _is_all_true median",
     "vector_norm": "norm linalg_vector_norm",
 }
 OPS = {f"aten::{name}": row for row, names in _NAMES.items() for name in names.split()}

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from fractions import Fraction
 from functools import partial
-from itertools import chain, product
+from itertools import chain
 from math import prod
 from typing import TypeAlias
 
@@ -254,31 +254,23 @@ class _Follower:
         """An op at the new batch: its tensors, lists of their sizes, and what collectives say."""
         op, read = self._ops[index], chain.from_iterable(self._read[index])
         inputs = with_tensors(op.inputs, partial(self._resized, index, read))
-        pairs = zip(self._made[index], returned_by(op), strict=True)
-        made = (powers or () for powers, tensor in pairs if tensor is not None)
-        outputs = with_tensors(op.outputs, partial(self._resized, index, made))
+        known = zip(self._made[index], returned_by(op), strict=True)
+        returned = (powers or () for powers, tensor in known if tensor is not None)
+        outputs = with_tensors(op.outputs, partial(self._resized, index, returned))
         if inputs == op.inputs and outputs == op.outputs:
             return op
-        both = (op.outputs, op.inputs), (outputs, inputs)
-        before, after = ([*tensors_in(each)] for each in both)
+        given = [*zip(tensors_in(op.inputs), tensors_in(inputs), strict=True)]
+        made = [*zip(tensors_in(op.outputs), tensors_in(outputs), strict=True)]
         renamed: dict[Argument, Argument] = {}
-        for was, now in zip(before, after, strict=True):
+        for was, now in (*made, *given):
             renamed.setdefault(was.shape, now.shape)
             renamed.setdefault(was.strides, now.strides)
         inputs = tuple(renamed.get(i, i) if i and isinstance(i, tuple) else i for i in inputs)
-        # Elements and splits of a collective, in proportion to those of the tensors that it is
-        # given, the last of these, or else of those that it returns.
-        about, count = dict(op.attributes), len(before) - len(op.tensors)
-        for side, part in product(("in", "out"), (slice(count, None), slice(count))):
-            old, new = (sum(t.elements for t in each[part]) for each in (before, after))
-            key = f"{side}_elements"
-            elements = int(op.attributes.get(key, "0"))
-            if elements and about[key] == op.attributes[key] and old and elements % old == 0:
-                about[key] = str(elements // old * new)
-                if split := about.get(f"{side}_split"):
-                    sizes = [round(int(size) * new / old) for size in split.split(",")]
-                    about[f"{side}_split"] = ",".join(map(str, sizes))
-        return replace(op, inputs=inputs, outputs=outputs, attributes=about)
+        sizes = [
+            (sum(was.elements for was, _ in pairs), sum(now.elements for _, now in pairs))
+            for pairs in (given, made)
+        ]
+        return replace(op, inputs=inputs, outputs=outputs, attributes=_exchanged(op, sizes))
 
     def _resized(self, index: int, each: Iterator[Powers], tensor: Tensor) -> Tensor:
         """A tensor with the sizes of the next of `each`."""
@@ -310,6 +302,24 @@ class _Follower:
                 )
             self.in_proportion += 1
         return round(found)
+
+
+def _exchanged(op: Op, sizes: Sequence[tuple[int, int]]) -> dict[str, str]:
+    """The attributes of an op whose tensors have other `sizes`, elements before and after of those
+    that it is given and of those that it returns: what a collective exchanges, and its splits, are
+    in proportion to the first of these that changed and divides it."""
+    about = dict(op.attributes)
+    for side in ("in", "out"):
+        key, split = f"{side}_elements", f"{side}_split"
+        elements = int(about.get(key, "0"))
+        fits = (each for each in sizes if each[0] and each[0] != each[1] and not elements % each[0])
+        old, new = next(fits, (1, 1))
+        if elements:
+            about[key] = str(elements // old * new)
+        if elements and split in about:
+            parts = (round(int(part) * new / old) for part in about[split].split(","))
+            about[split] = ",".join(map(str, parts))
+    return about
 
 
 def returned_by(op: Op) -> tuple[Tensor | None, ...]:

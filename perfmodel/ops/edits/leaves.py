@@ -8,6 +8,7 @@ weight, and the transposed gradients by the rows: there the rows are the inner s
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from math import prod
 
 from perfmodel.errors import WorkloadError
@@ -16,6 +17,7 @@ from perfmodel.ops.graph import (
     INPUT,
     NO_OP,
     OPTIMIZER,
+    Argument,
     Op,
     OpGraph,
     Tensor,
@@ -56,14 +58,11 @@ class Leaves:
 
     def __init__(self, graph: OpGraph, batch: int) -> None:
         self._ops, self._batch = graph.ops, batch
-        made = set[int]()  # by the optimizer for a while: memory that others had, and will have
-        self._fixed_storages = set[int]()
-        for op in graph.ops:
-            if op.phase == OPTIMIZER:
-                self._fixed_storages |= {t.storage_id for t in op.tensors} - made - {-1}
-                made |= {t.storage_id for t in tensors_in(op.outputs)} - self._fixed_storages
+        self._fixed_storages = _kept_by_optimizer(graph.ops)
         self._rows: set[int] = set()
+        """How many rows layers read, of tensors without ids."""
         self._parameter_shapes: set[tuple[int, ...]] = set()
+        """Of parameters without ids, as they are and transposed."""
         for op in graph.ops:
             record = operator_of(op.name)
             if record is None or op.phase == BACKWARD:
@@ -71,9 +70,9 @@ class Leaves:
             rows = _tensor(op, first_operand(op)) if op.name in _LAYERS else None
             if rows is not None and len(rows.shape) > 1 and rows.tensor_id < 0:
                 self._rows.add(prod(rows.shape[:-1]))
-            weights = (_tensor(op, place) for place in record.parameters)
-            shapes = {t.shape for t in weights if t is not None and t.tensor_id < 0}
-            self._parameter_shapes |= shapes | {shape[::-1] for shape in shapes}
+            for weight in (_tensor(op, place) for place in record.parameters):
+                if weight is not None and weight.tensor_id < 0:
+                    self._parameter_shapes |= {weight.shape, weight.shape[::-1]}
 
     def skipped(self) -> list[str]:
         """What of a change of the batch is a guess, or is left out."""
@@ -87,32 +86,41 @@ class Leaves:
         """Which dimension is the batch's of a tensor that an op reads first, as the argument at
         `position`; None: none is."""
         op = self._ops[index]
-        if op.name in _PRODUCTS and position - (first := first_operand(op)) in (0, 1):
-            left, right = _tensor(op, first), _tensor(op, first + 1)
-            if left and right and left.tensor_id < 0 and len(left.shape) == len(right.shape) == 2:
-                rows, inner = (n in self._rows and not n % self._batch for n in left.shape)
-                is_transposed = left.strides[:1] == (1,) and left.strides[1:] > (1,)
-                if inner and op.phase == BACKWARD and (is_transposed or not rows):
-                    return int(position == first)
-                if rows:
-                    return 0 if position == first else None
+        if op.name in _PRODUCTS and (place := position - first_operand(op)) in (0, 1):
+            rows_at = self._rows_in_product(op)
+            if rows_at is not None:
+                return rows_at[place]
         if self.is_fixed(index, position, tensor):
             return None
-        # Of a step's input: the batch leads, or stands elsewhere; flat lists hold so many per
-        # sample. A dimension that is taken apart by `select` is not the batch.
-        shape, batch = tensor.shape, self._batch
         taken = op.inputs[1] if op.name == "aten::select" and position == 0 else None
-        leads_only = tensor.tensor_id < 0 and tensor.dtype not in _INTEGERS
-        places = range(1 if leads_only else len(shape))
-        at = next((i for i in places if shape[i] == batch and i != taken), None)
-        if at is not None:
-            return at
-        lead, is_flat = shape[0], len(shape) == 1
-        is_offsets = is_flat and 1 < batch < lead and lead % batch == 1
-        is_list = is_flat and tensor.dtype in _INTEGERS
+        return self._batch_in_input(tensor, taken)
+
+    def _rows_in_product(self, op: Op) -> tuple[int | None, int | None] | None:
+        """Which dimension of the left and of the right operand are rows of samples, in a product of
+        matrices without ids; None where neither is known to be."""
+        left, right = (_tensor(op, first_operand(op) + place) for place in (0, 1))
+        if not (left and right and left.tensor_id < 0 and len(left.shape) == len(right.shape) == 2):
+            return None
+        rows, inner = (n in self._rows and n % self._batch == 0 for n in left.shape)
+        is_transposed = left.strides[:1] == (1,) and left.strides[1:] > (1,)
+        if inner and op.phase == BACKWARD and (is_transposed or not rows):
+            return 1, 0
+        return (0, None) if rows else None
+
+    def _batch_in_input(self, tensor: Tensor, taken: Argument) -> int | None:
+        """Of an input of a step: the batch leads, or stands elsewhere (of floats without ids it
+        leads), or a flat list holds so many per sample. The dimension that is `taken` apart is not
+        the batch."""
+        shape, batch, is_list = tensor.shape, self._batch, tensor.dtype in _INTEGERS
+        for at, size in enumerate(shape if is_list or tensor.tensor_id >= 0 else shape[:1]):
+            if size == batch and at != taken:
+                return at
+        lead = shape[0]
+        if lead and lead % batch == 0 and taken != 0:
+            return 0
+        is_offsets = 1 < batch < lead and lead % batch == 1
         is_long = is_list and lead > _DATA_DEPENDENT_FACTOR * batch
-        is_multiple = bool(lead) and lead % batch == 0 and taken != 0
-        return 0 if is_multiple or is_offsets or is_long else None
+        return 0 if len(shape) == 1 and (is_offsets or is_long) else None
 
     def is_fixed(self, index: int, position: int, tensor: Tensor) -> bool:
         """Whether it is a parameter, a gradient, an optimizer's state, or of a table."""
@@ -134,6 +142,17 @@ class Leaves:
         while index != NO_OP and "AccumulateGrad" not in self._ops[index].name:
             index = self._ops[index].parent
         return index != NO_OP
+
+
+def _kept_by_optimizer(ops: Sequence[Op]) -> set[int]:
+    """Storages that an optimizer reads and did not make: what it makes for a while is memory that
+    others had, and will have."""
+    kept, made = set[int](), set[int]()
+    for op in ops:
+        if op.phase == OPTIMIZER:
+            kept |= {t.storage_id for t in op.tensors} - made - {-1}
+            made |= {t.storage_id for t in tensors_in(op.outputs)} - kept
+    return kept
 
 
 def batch_of(graph: OpGraph) -> int:

@@ -91,31 +91,33 @@ class ProfileArguments:
     """
 
     def __init__(self, rank: RankTrace, ops: Ints) -> None:
-        self._text, self._where = rank.strings.__getitem__, rank.where
-        texts = [rank.strings[i] for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0]
-        words = (dtype_of_torch(word) for text in texts for word in _decode(text or "[]"))
-        count = Counter(words)
+        self._rank = rank
+        types = [i for i in distinct(rank.input_dtypes[ops]).tolist() if i >= 0]
+        count = Counter(dtype_of_torch(word) for i in types for word in self._items(i, str))
         self._usual_dtype = max(("fp32", "fp16", "bf16", "fp64"), key=lambda dtype: count[dtype])
         self.unknown_dtypes: Counter[str] = Counter()
         columns = (rank.input_shapes, rank.input_dtypes, rank.input_values, rank.input_strides)
         self.given = list(map(cache(self._read), *(column[ops].tolist() for column in columns)))
         """Of each op, in their order."""
 
-    def _read(self, shapes: int, types: int, values: int, strides: int) -> Arguments:
-        """The arguments of an op; index -1 is a text that the file does not have."""
+    def _items(self, text: int, kind: Any) -> list[Any]:
+        """Those of a text by its index; -1 is a text that the file does not have."""
         try:
-            dims = _decode(self._text(shapes) or "[]", type=list[Any])
-            words = _decode(self._text(types) or "[]", type=list[str])
-            concrete = _decode(self._text(values) or "[]", type=list[str])
-            steps = _decode(self._text(strides) or "[]", type=list[Any])
+            items: list[Any] = _decode(self._rank.strings[text] or "[]", type=list[kind])
         except msgspec.MsgspecError as error:
-            raise TraceError(f"{self._where}: Input Dims or types of an op: {error}") from None
+            where = self._rank.where
+            raise TraceError(f"{where}: Input Dims or types of an op: {error}") from None
+        return items
+
+    def _read(self, shapes: int, types: int, values: int, strides: int) -> Arguments:
+        dims, words = self._items(shapes, Any), self._items(types, str)
+        concrete, steps = self._items(values, str), self._items(strides, Any)
         count = len(words)
         concrete = concrete if len(concrete) == count else [""] * count
         steps = steps if len(steps) == count else [()] * count
         if len(dims) != count:
             raise TraceError(
-                f"{self._where}: an op has {len(dims)} Input Dims for {count} Input types"
+                f"{self._rank.where}: an op has {len(dims)} Input Dims for {count} Input types"
             )
         tensor_dtype = next((d for d in map(dtype_of_torch, words) if d), self._usual_dtype)
         return tuple(

@@ -10,7 +10,6 @@ from perfmodel.ops.graph import BACK_TO_BACK, Argument, Arguments, Tensor, tenso
 from perfmodel.ops.lookups import DENSE_LOOKUP
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
-"""Of more dimensions it runs step by step, in fp32 since PyTorch 2.5."""
 WITH_BACKWARD = {
     "rms_norm": "aten::_fused_rms_norm",
     DENSE_LOOKUP.rpartition("::")[2]: DENSE_LOOKUP,
@@ -46,14 +45,21 @@ _SIDE_BY_SIDE = frozenset(
 _PRODUCTS = ("aten::mm", "aten::addmm", "aten::_sparse_addmm")
 
 
+_ONE_IF: Mapping[str, Callable[[Sequence[Any]], bool]] = {
+    # Of more dimensions it runs step by step, in fp32 since PyTorch 2.5.
+    _ATTENTION: lambda tensors: all(each.dim() <= _FUSED_DIMS for each in tensors),
+    "rms_norm": lambda tensors: len({each.dtype for each in tensors}) == 1,
+}
+"""What must hold of the tensors that some of them are called with."""
+
+
 def as_one(name: str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> str | None:
-    """The one operator that a GPU has for a call of a function, of attention if it has few
-    dimensions, of norms if they are of one type; None where it has none."""
-    if name == _ATTENTION and (args[0] if args else kwargs["query"]).dim() > _FUSED_DIMS:
+    """The one operator that a GPU has for a call of a function; None where it has none."""
+    if name not in AS_ONE:
         return None
-    given = (*args, *kwargs.values()) if name == "rms_norm" else ()
-    dtypes = {getattr(each, "dtype", None) for each in given} - {None}
-    return None if given and len(dtypes) != 1 else AS_ONE.get(name)
+    tensors = [each for each in (*args, *kwargs.values()) if hasattr(each, "dtype")]
+    holds = _ONE_IF.get(name)
+    return AS_ONE[name] if holds is None or holds(tensors) else None
 
 
 def copied_first(name: str, inputs: Arguments, outputs: Arguments) -> bool:

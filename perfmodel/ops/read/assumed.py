@@ -17,8 +17,11 @@ CHOICES = frozenset(("topk", "sort", "argmax", "argmin", "max", "min", "multinom
 """What chooses indices along a dimension: each alike, unless assumed otherwise."""
 Shares: TypeAlias = Mapping[str, float]
 """By operator."""
-SHARES: Shares = MappingProxyType({"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0})
-"""Booleans of floats: what share of them is true unless assumed otherwise."""
+SHARES: Shares = MappingProxyType(
+    {"isnan": 0.0, "isinf": 0.0, "isfinite": 1.0, "_is_all_true": 1.0}
+)
+"""Booleans of floats: what share of them is true unless assumed otherwise. Parameters of
+distributions are asked whether all are as they have to be."""
 NUMBERS = frozenset(("item",))
 """Operators of which the value itself is assumed, no share."""
 _ROUND = 1e-9
@@ -53,7 +56,7 @@ class Assumptions:
         self, torch: Any, shares: Shares, usual: Shares = SHARES, odds: float = 1.0
     ) -> None:
         self._torch, self._given, self._odds = torch, shares, odds
-        self._shares = {**usual, **shares}
+        self.shares = {**usual, **shares}
         self.used: set[Assumption] = set()
         """What something that was asked for depends on."""
 
@@ -62,7 +65,7 @@ class Assumptions:
     ) -> tuple[Assumption, Callable[[], Any]] | None:
         """Of integers that an operator makes of floats: what is assumed, and what makes them;
         None where nothing is. `named` are its arguments."""
-        share, shape = self._shares.get(name), tuple(result.shape)
+        share, shape = self.shares.get(name), tuple(result.shape)
         if name not in CHOICES:
             # Floats are taken to be finite, which PyTorch asks as `x == x` and `x.abs() != inf`.
             if share is None and name in ("eq", "ne"):
@@ -90,9 +93,9 @@ class Assumptions:
     def stand_in(self, name: str) -> Callable[[Sequence[int]], Any] | None:
         """What makes, of a shape, floats in place of those that an operator asks for; None where
         nothing is assumed."""
-        if not (name in STAND_INS and name in self._shares):
+        if not (name in STAND_INS and name in self.shares):
             return None
-        share = self._shares[name]
+        share = self.shares[name]
         self.used.add(Assumption(name, share, f"{name} of floats, {place()}"))
         share = share if name in NUMBERS else self._at_odds(share)
         return lambda shape: STAND_INS[name](self._torch, tuple(shape), share)

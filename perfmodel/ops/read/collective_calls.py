@@ -1,5 +1,5 @@
 """Collectives as a program calls them in PyTorch: what one says of its group and its message, and
-which later ops read what it made."""
+which later ops read what it made; data parallelism over fake tensors and groups."""
 
 from __future__ import annotations
 
@@ -152,3 +152,34 @@ def _is_view(op: Op) -> bool:
     made = {t.storage_id for t in tensors_in(op.outputs)}
     writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
     return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
+
+
+def on_any_device(
+    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
+) -> None:
+    """Data parallelism, whose device need not be named: there is one."""
+    init(ddp, module, **rest)
+    ddp._has_later_buckets = True
+
+
+def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
+    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
+    if not ddp._comm_hooks:
+        if not hasattr(ddp, "_has_later_buckets"):  # made before
+            given, are_sparse = ddp._build_params_for_reducer()
+            names = ddp._build_debug_param_to_name_mapping(given)
+            ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
+        # DDP refuses another's annotations.
+        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: summed(group, bucket))
+    return run(ddp, *args, **kwargs)
+
+
+def summed(group: Any, bucket: Any, dtype: Any = None) -> Any:
+    """Gradients of a bucket, as they are or compressed to another type."""
+    import torch
+
+    sums = bucket.buffer() if dtype is None else bucket.buffer().to(dtype)
+    torch.distributed.all_reduce(sums, group=group)
+    future: Any = torch.futures.Future()
+    future.set_result(sums if dtype is None else bucket.buffer().copy_(sums))
+    return future

@@ -8,8 +8,10 @@ per parameter in optimizers) is done as on a GPU, and what of data parallelism a
 
 from __future__ import annotations
 
+import gc
+from collections import OrderedDict, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import chain, count
 from types import SimpleNamespace
@@ -56,16 +58,13 @@ class LoopRecorder(Recorder):
             minor=int(minor),
         )
         self._in_reducer = self._has_begun = False
-        self._undo = ExitStack()
         self._ended: dict[int, list[int]] = {}
         """Optimizers, to how many ops were done at the end of each of their steps."""
         self._interrupted = FORWARD
-        self._seen: set[int] = set()
-        """Real parameters, and optimizers."""
 
     @contextmanager
     def of_loop(self, name: str) -> Iterator[None]:
-        """Records. Real parameters and optimizers are afterwards as they were."""
+        """Records. What was there before is afterwards as it was."""
         from torch._subclasses import fake_tensor as fake
         from torch.optim import optimizer
 
@@ -76,11 +75,11 @@ class LoopRecorder(Recorder):
             "torch.nn.utils.clip_grad:_has_foreach_support": lambda *_, **__: True,
             "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
-            "torch.optim:Optimizer.zero_grad": self._clearing,
             # Other processes do it, on the host.
             "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": self._silently,
             "torch.cuda:get_device_properties": lambda *_, **__: self._properties,
             f"{_PIPELINE}_warmup_p2p": _of_known_shapes,
+            "torch.export:export": self._silently,
             f"{_SHARDING}_propagate_tensor_meta": self._silently,
             f"{_SHARDING}_propagate_tensor_meta_non_cached": self._silently,
         }
@@ -88,14 +87,11 @@ class LoopRecorder(Recorder):
         kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
         told = tracing.step(name, "its loop", (tracing.UnknownValueError, *kinds))
         fakes = tracing.under_fake_tensors(self._mode)
-        with self._undo as undo, told, tracing.instead(changes), fakes:
-            for handle in (
-                hooks.register_module_forward_pre_hook(self._enter),
-                hooks.register_module_forward_hook(self._leave, always_call=True),
-                optimizer.register_optimizer_step_pre_hook(self._optimize),
-                optimizer.register_optimizer_step_post_hook(self._optimized),
-            ):
-                undo.callback(handle.remove)
+        with _as_it_was(self._torch), told, tracing.instead(changes), fakes:
+            hooks.register_module_forward_pre_hook(self._enter)
+            hooks.register_module_forward_hook(self._leave, always_call=True)
+            optimizer.register_optimizer_step_pre_hook(self._optimize)
+            optimizer.register_optimizer_step_post_hook(self._optimized)
             values = Values(self._torch, self._assumptions)
             self.known = values.known
             with values.following(), self.recording():
@@ -133,19 +129,13 @@ class LoopRecorder(Recorder):
     def _reducing(self, init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
         """DDP keeps in host memory which parameters were used: what it makes on no device."""
         self._in_reducer = True
-        init(*args, **kwargs)
-        self._in_reducer = False
+        try:
+            init(*args, **kwargs)
+        finally:
+            self._in_reducer = False
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
-        is_data = func == self._torch.Tensor.data.__set__
-        if is_data and not (self._mode.is_our_fake(args[0]) or tracing.holds_others(args[0])):
-            self._tensor(args[0])  # what stands for it is known before it changes
         answer = super().function(func, args, kwargs)
-        if is_data and args[0] in self._fakes:
-            value, data = args
-            self._tensor(data)
-            self._fakes[value] = fake = self._fakes.get(data, data)  # not that of the data before
-            self._mode.fake_tensor_converter.set_tensor_memo(value, fake)
         if not self._torch.is_grad_enabled():
             return answer
         for each in answer if isinstance(answer, (tuple, list)) else (answer,):
@@ -158,24 +148,13 @@ class LoopRecorder(Recorder):
         """A real tensor counts as the fake one that stands for it."""
         if self._mode.is_our_fake(value):
             return super()._tensor(value)
-        self._keep_gradient(value)
         self._fakes[value] = fake = self._silently(self._mode.from_tensor, value)
+        if not value.dim():  # as what `torch.tensor` makes
+            self._host.add(self.lifetimes.number(fake.untyped_storage()))
         return super()._tensor(fake)
 
-    def _keep_gradient(self, value: Any) -> None:
-        if value.requires_grad and value.is_leaf and id(value) not in self._seen:
-            self._seen.add(id(value))
-            self._undo.callback(setattr, value, "grad", value.grad)
-
-    def _clearing(self, run: Callable[..., Any], optimizer: Any, *args: Any, **kwargs: Any) -> Any:
-        """Gradients are cleared before any operator reads their parameters."""
-        for value in (each for group in optimizer.param_groups for each in group["params"]):
-            if not self._mode.is_our_fake(value):
-                self._keep_gradient(value)
-        return run(optimizer, *args, **kwargs)
-
     def _enter(self, module: Any, inputs: Any) -> None:
-        if not self._has_begun:
+        if not (self._has_begun or self._is_silent):
             self.restart()
             self._has_begun = True
         if module not in self._names:
@@ -193,19 +172,79 @@ class LoopRecorder(Recorder):
 
     def _optimize(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self._interrupted, self.phase = self.phase, OPTIMIZER
-        if id(optimizer) not in self._seen:
-            self._seen.add(id(optimizer))
-            state = {key: dict(value) for key, value in optimizer.state.items()}
-            self._undo.callback(optimizer.state.update, state)
-            self._undo.callback(optimizer.state.clear)
         for group in optimizer.param_groups:
             if group.get("foreach", True) is None and not group.get("fused"):
                 group["foreach"] = True  # as is usual on a GPU
-                self._undo.callback(group.__setitem__, "foreach", None)
 
     def _optimized(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         self.phase = self._interrupted  # the backward pass, of an optimizer that steps within
         self._ended.setdefault(id(optimizer), []).append(len(self.ops))
+
+
+_CONTAINERS = (dict, OrderedDict, defaultdict, list, set)
+_OF_LEAVES = ("grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad_hooks")
+
+
+@contextmanager
+def _as_it_was(torch: Any) -> Iterator[None]:
+    """Modules, optimizers, their schedules and parameters are afterwards as before, whatever was
+    set in them or hooked to them; so are hooks of all of them, random numbers, and whether
+    gradients are kept."""
+    from torch.optim import optimizer
+
+    owners = torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
+    kinds = (*owners, torch.Tensor)
+    seen: dict[int, Any] = {}
+    undo: list[tuple[Any, ...]] = []
+    with torch._C.DisableTorchFunctionSubclass():
+        every = gc.get_objects()
+        ours = {kind for kind in set(map(type, every)) if issubclass(kind, kinds)}
+        found = (each for each in every if type(each) in ours)
+        left = [each for each in found if isinstance(each, owners) or each.requires_grad]
+        del every, found  # which nobody has to hold longer
+        for module in (torch.nn.modules.module, optimizer):
+            names = (name for name in vars(module) if name.startswith("_global_"))
+            left += [getattr(module, name) for name in names]
+        while left:
+            each = left.pop()
+            if id(each) in seen:
+                continue
+            seen[id(each)] = each
+            if type(each) in _CONTAINERS:
+                undo.append((_fill_again, each, each.copy()))
+                left += each.values() if isinstance(each, dict) else each
+            elif isinstance(each, tuple):
+                left += each
+            elif isinstance(each, kinds):
+                is_leaf = isinstance(each, torch.Tensor) and each.is_leaf
+                for name in ("__class__", *_OF_LEAVES) if is_leaf else ("__class__",):
+                    undo.append((_set_again, torch, each, name, getattr(each, name)))
+                    left.append(getattr(each, name))
+                left.append(vars(each))
+    try:
+        with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
+            yield
+    finally:
+        for again, *of in undo:
+            again(*of)
+
+
+def _set_again(torch: Any, owner: Any, name: str, value: Any) -> None:
+    with torch._C.DisableTorchFunctionSubclass():
+        if getattr(owner, name) is not value:
+            setattr(owner, name, value)
+
+
+def _fill_again(container: Any, before: Any) -> None:
+    """Only where it holds others: threads may read it."""
+    if _identities(container) != _identities(before):
+        container.clear()
+        (container.extend if isinstance(container, list) else container.update)(before)
+
+
+def _identities(container: Any) -> list[int]:
+    values = container.values() if isinstance(container, dict) else ()
+    return [id(each) for each in (*container, *values)]
 
 
 def _enabled(init: Any, scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:

@@ -31,7 +31,15 @@ from perfmodel.ops.graph import (
 from perfmodel.ops.lookups import DENSE_BACKWARD, DENSE_LOOKUP
 from perfmodel.ops.read import as_on_gpu
 from perfmodel.ops.read.collective_calls import of_torch_call
-from perfmodel.ops.read.tracing import arguments_of, cast, holds_others, instead, leaves, mapped
+from perfmodel.ops.read.tracing import (
+    UnknownValueError,
+    arguments_of,
+    cast,
+    holds_others,
+    instead,
+    leaves,
+    mapped,
+)
 from perfmodel.ops.spec import dtype_of_torch
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD
 
@@ -140,17 +148,26 @@ class Recorder:
         def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return self.function(func, args, kwargs or {})
 
-        def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        def operator(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(hasattr(kind, "__tensor_flatten__") for kind in types):
                 return NotImplemented  # what it does to the tensors in one comes next
+            if isinstance(func, self._torch._ops.HigherOrderOperator):
+                raise UnknownValueError(f"{func} is not covered: call what it stands for")
+            is_inferring = self._torch.is_inference_mode_enabled() and func.namespace == "aten"
+            if is_inferring and is_known(func.name(), composed):  # it comes whole only there
+                with mode:
+                    return func._op_dk(composed, *args, **(kwargs or {}))
             return self.operator(func, args, kwargs or {})
 
         functions: Any = type("Functions", (TorchFunctionMode,), {"__torch_function__": function})
-        operators: Any = type("Operators", (TorchDispatchMode,), {"__torch_dispatch__": operator})
+        parts = {"__torch_dispatch__": operator, "supports_higher_order_operators": True}
+        operators: Any = type("Operators", (TorchDispatchMode,), parts)
 
         def called(func: Any, /, *args: Any, **kwargs: Any) -> Any:
             return self.function(func, args, kwargs)
 
+        is_known = self._torch._C._dispatch_has_kernel_for_dispatch_key
+        composed = self._torch._C.DispatchKey.CompositeImplicitAutograd
         # One op also where PyTorch's own Python calls it.
         whole = {f"torch.nn.functional:{name}": called for name in as_on_gpu.AS_ONE}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}

@@ -16,6 +16,7 @@ from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.read.as_on_gpu import over_ranks
+from perfmodel.ops.read.collective_calls import on_any_device, summed, with_sums
 
 OLDEST = (2, 4)
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
@@ -23,8 +24,13 @@ _LEFT_OUT = (
     *("set_device", "synchronize", "reset_peak_memory_stats"),
     *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
 )
-
+_COMPILERS = (
+    *("torch:compile", "torch.jit:script", "torch.jit:trace", "torch.jit:freeze"),
+    "torch.jit:optimize_for_inference",
+)
+"""They capture nothing under fake tensors."""
 _PARALLEL = "torch.nn.parallel.distributed:"
+_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 
 
 class ModuleError(PerfmodelError):
@@ -76,6 +82,8 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     """In a fake tensor `mode`, whatever goes to a GPU stays where it is: all of it is taken to be
     on one. Modules can be cast (`half`, `to`) with fake tensors too."""
     from torch.overrides import TorchFunctionMode
+    from torch.utils._python_dispatch import _disable_current_modes
+    from torch.utils.weak import WeakIdKeyDictionary
 
     def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if func in (torch.Tensor.cuda, torch.Tensor.pin_memory, torch.Tensor.record_stream):
@@ -83,19 +91,30 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         if func is torch.device:
             is_gpu = any(map(_names_gpu, (*args, *(kwargs or {}).values())))
             return func("cpu") if is_gpu else func(*args, **(kwargs or {}))
+        if func == torch.Tensor.data.__set__ and not (is_fake(args[0]) or holds_others(args[0])):
+            value, data = args
+            stand_ins[value] = made = data if is_fake(data) else mode.from_tensor(data)
+            with _disable_current_modes():  # it stays a real one, of which nothing is read
+                undo.callback(setattr, value, "data", value.data)
+                if is_fake(data):
+                    data = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
+                func(value, data)
+            return mode.fake_tensor_converter.set_tensor_memo(value, made)
         return _staying(func, 1 if func is torch.Tensor.to else None, *args, **(kwargs or {}))
 
-    torch = pytorch()
+    torch, is_fake, stand_ins = pytorch(), mode.is_our_fake, WeakIdKeyDictionary()
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
     changes: dict[str, Callable[..., Any]] = {
         "torch.nn:Module._apply": _apply,
-        f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
-        f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
+        f"{_PARALLEL}DistributedDataParallel.__init__": on_any_device,
+        f"{_PARALLEL}DistributedDataParallel._pre_forward": with_sums,
         # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
         f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run, config, **_: (
             run(config, static_graph=False, find_unused_parameters=True)
         ),
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
+        f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,
+        f"{_HOOKS}:_compress_hook": lambda _, dtype, group, bucket: summed(group, bucket, dtype),
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
@@ -108,14 +127,19 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch:_VF._pad_packed_sequence": _padded,
         "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": _in_this_process,
         "torch.cuda:current_device": lambda _: 0,
-        # It captures nothing under fake tensors; of a model, or as a decorator.
-        "torch:compile": lambda _, model=None, **__: (lambda it: it) if model is None else model,
+        "torch.nn:UninitializedParameter.__new__": _really,
+        # This machine has other backends.
+        "torch.nn.attention:_sdpa_kernel": left_out,
+        "torch.nn.attention.flex_attention:_validate_device": left_out,
+        "torch:set_default_device": left_out,
         "torch:save": left_out,
     }
+    changes |= dict.fromkeys(_COMPILERS, _as_it_is)
     changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
     changes |= {f"torch.cuda:{name}": _Stream for name in _STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
-    with patch.object(logger, "disabled", new=True), mode, instead(changes), staying():
+    quiet = patch.object(logger, "disabled", new=True)
+    with ExitStack() as undo, quiet, mode, instead(changes), staying():
         yield
 
 
@@ -134,6 +158,19 @@ class _Stream(nullcontext[None]):
 
     def query(self) -> bool:
         return True
+
+
+def _as_it_is(_: Any, model: Any = None, *args: Any, **kwargs: Any) -> Any:
+    """A model that runs as it is; without one, a decorator."""
+    return (lambda it: it) if model is None else model
+
+
+def _really(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    """What has no sizes yet is no fake tensor."""
+    from torch.utils._python_dispatch import _disable_current_modes
+
+    with _disable_current_modes():
+        return _staying(make, None, *args, **kwargs)
 
 
 def left_out(*args: Any, **kwargs: Any) -> None:
@@ -218,35 +255,6 @@ def _of_real_ranks(init: Callable[..., None], *args: Any, **kwargs: Any) -> None
     _staying(init, None, *map(real, args), **mapped(real, kwargs))
 
 
-def _on_any_device(
-    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
-) -> None:
-    """Data parallelism, whose device need not be named: there is one."""
-    init(ddp, module, **rest)
-
-
-def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-    if not ddp._comm_hooks:
-        # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
-    return run(ddp, *args, **kwargs)
-
-
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
-    import torch
-    from torch._guards import active_fake_mode
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    if active_fake_mode() is None:
-        return allreduce_hook(group, bucket)
-    torch.distributed.all_reduce(bucket.buffer(), group=group)
-    future: Any = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
-
-
 def _on_cpu(
     init: Any, autocast: Any, device_type: str, dtype: Any = None, *args: Any, **kwargs: Any
 ) -> None:
@@ -259,17 +267,22 @@ def _on_cpu(
 
 
 def _apply(_: Any, module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
-    """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
+    """`nn.Module._apply`, which cannot exchange fake tensors: parameters stay and have other data,
+    buffers are others; tied weights stay tied."""
     import torch
 
     made: dict[int, Any] = {}
     parts = module.modules() if recurse else (module,)
     for held in (each for part in parts for each in (part._parameters, part._buffers)):
         for key, value in held.items():
-            new = None if value is None else change(value.detach())
-            if isinstance(value, torch.nn.Parameter):
-                new = torch.nn.Parameter(new, requires_grad=value.requires_grad)
-            held[key] = made.setdefault(id(value), new)
+            if value is not None and id(value) not in made:
+                made[id(value)] = new = change(value.detach())
+                if isinstance(value, torch.nn.Parameter):
+                    if torch._has_compatible_shallow_copy_type(fake(value), new):
+                        value.data, made[id(value)] = new, value
+                    else:
+                        made[id(value)] = torch.nn.Parameter(new, value.requires_grad)
+            held[key] = None if value is None else made[id(value)]
     return module
 
 
@@ -355,10 +368,12 @@ def place() -> str:
 
 
 def _line_of(frames: Iterable[tuple[FrameType, int]]) -> str:
-    """The innermost outside of PyTorch, of this folder and of Python's own import."""
-    here = str(Path(__file__).parent)
+    """The innermost outside of PyTorch, of this folder, and of Python itself and its backports."""
+    here, library = str(Path(__file__).parent), str(Path(traceback.__file__).parent)
     for frame, line in frames:
-        name = frame.f_code.co_filename
-        if not (name.startswith((here, "<frozen ")) or "/torch/" in name):
-            return f"line {line} of {Path(name).name}"
+        path = frame.f_code.co_filename
+        is_pythons = path.startswith((library, "<frozen ")) and "-packages" not in path
+        is_tool = path.startswith(here) or "/torch/" in path or "typing_extensions" in path
+        if not (is_pythons or is_tool):
+            return f"line {line} of {Path(path).name}"
     return ""

@@ -17,7 +17,7 @@ from itertools import count
 from typing import Any
 
 from perfmodel.ops.read.as_on_gpu import of_table_batched
-from perfmodel.ops.read.assumed import ALIKE, STAND_INS, Assumption, Assumptions, hint
+from perfmodel.ops.read.assumed import ALIKE, NUMBERS, STAND_INS, Assumption, Assumptions, hint
 from perfmodel.ops.read.collective_calls import NAMESPACES, given_and_got, received
 from perfmodel.ops.read.tracing import (
     UnknownValueError,
@@ -263,7 +263,8 @@ class Values:
     def _of_floats(self, func: Any, named: Mapping[str, Any], out: Any, why: str) -> _Value:
         """Integers of an operator that is given what is not known: of floats, they are assumed."""
         name = short(func)
-        found = None if why else self._assumptions.of_result(name, named, out)
+        is_open = not why or name in self._assumptions.shares
+        found = self._assumptions.of_result(name, named, out) if is_open else None
         if found is None:
             how = hint(name) if out.dtype == self._torch.bool else ""
             return _Value(_Memory(why or f"what {func} makes of floats, {place()}{how}"))
@@ -327,12 +328,15 @@ class Values:
         unknown = [each for each, value in pairs if not value.is_known]
         decide = any(value.is_known and not _is_real(each) for each, value in pairs)
         why = next((value.memory.why for value in values if value.memory.why), "")
+        if name in NUMBERS & {*self._assumptions.shares} and given[0].dtype != self._torch.bool:
+            why = ""  # as of floats, also where it counts what is true of them
         standing: Callable[[Sequence[int]], Any] | None = self._zeros
         if unknown and not (decide or why):
             if isinstance(error, self._unsupported):
                 raise error
             standing = self._assumptions.stand_in(name)
-            why = "" if standing else f"floats{hint(name) if name in STAND_INS else ''}"
+            how = hint(name) if name in STAND_INS else ": what asks for them can run before"
+            why = "" if standing else f"floats{how}"
         if why or standing is None:
             text = f"{func} depends on values, and nothing is computed here; they are {why}"
             raise UnknownValueError(text) from error
