@@ -42,7 +42,6 @@ from perfmodel.cost.learned.lattice import limits_us
 from perfmodel.hardware import Device
 from perfmodel.hardware.catalogue import original
 from perfmodel.ops.rows import KERNEL, Kind, Rows
-from perfmodel.ops.spec import VECTOR
 from perfmodel.ops.vocabulary.matmul import MATMUL
 
 FORMULA = (
@@ -63,9 +62,6 @@ _MOSTLY = 0.5
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 _ALIKE = {MATMUL: _SAME_KIND, "attention": {"fp16": "bf16"}, "experts": {"fp16": "bf16"}}
 """By family, types that are answered for as another: of equal bytes on equal units, or both."""
-_OF_ONE_LIBRARY = {(VECTOR, "fp16"), ("convolution", "fp16")}
-"""Families and types measured in one library on two or three chips: layers of vLLM, cuDNN 7 of
-2018. What they tell of boards unlike those is no more than what physics tells, as of bf16."""
 _FORWARD_ALONE = "physics times what measurements of forward kernels tell"
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -160,20 +156,15 @@ class Part:
     heuristic: Heuristic
 
     def answers_for(self, op: str, dtype: str, device: Device) -> bool:
-        """Whether rows of `op` in `dtype` are the part's. A type that was measured as another one
-        only (`_ALIKE`), or in one library, is answered for on devices like those measured."""
-        own, is_known = self.fitted, dtype in self.fitted.dtypes
-        if not is_known and _ALIKE.get(own.family, {}).get(dtype) in own.dtypes:
-            is_known = own.family == MATMUL or self._knows_one_like(device, dtype)
-        elif (own.family, dtype) in _OF_ONE_LIBRARY:
-            is_known = self._knows_one_like(device, dtype)
-        return is_known and (op in own.ops or not own.ops)
-
-    def _knows_one_like(self, device: Device, dtype: str) -> bool:
-        keys = (key.split("/") for key in self.fitted.measured)
-        there = {name for name, _, kind in keys if kind == kind_of(dtype)}
-        own, known = describe(original(device)), self.fitted.devices
-        return any(similarity(distance(known[each], own)) > 0.0 for each in there)
+        """Whether rows of `op` in `dtype` are the part's: in fp16, which but for products is known
+        of one library on two to four chips (cuDNN 7, vLLM's layers), on boards like those alone."""
+        own, kinds = self.fitted, {dtype, _ALIKE.get(self.fitted.family, {}).get(dtype)}
+        is_known = not kinds.isdisjoint(own.dtypes) and (op in own.ops or not own.ops)
+        if not is_known or dtype != "fp16" or own.family == MATMUL:
+            return is_known
+        asked, keys = describe(original(device)), (key.split("/") for key in own.measured)
+        there = {name for name, _, kind in keys if kind == dtype}
+        return any(similarity(distance(own.devices[name], asked)) > 0.0 for name in there)
 
     def cell(self, rows: Rows, own: Description) -> Cell:
         """What is known of `rows` on the device `own`; an op that was measured nowhere is taken for
