@@ -110,7 +110,8 @@ def forward(op: Op) -> Sequence[Piece]:
     else:
         return ()
     bias = argument(op, 2)
-    if name not in _WITH_BIAS or not isinstance(bias, Tensor) or not pieces:
+    of_cpu = name == "mkldnn_convolution"  # which adds it itself
+    if not (name in _WITH_BIAS or of_cpu) or not isinstance(bias, Tensor) or not pieces:
         return pieces
     pixels = int(pieces[0].dims["input_size"] / pieces[0].dims["stride"])
     image = values.shape[0], weight.shape[0], pixels, pixels
