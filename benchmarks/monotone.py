@@ -75,7 +75,7 @@ DRAWN: Mapping[str, tuple[Drawn, ...]] = {
         Drawn(
             "attention",
             {"b": (0.0, 6.0), "s": (7.0, 13.0), "heads": (2.0, 6.0)},
-            ("bf16", "fp8"),
+            ("bf16", "fp16", "fp8"),
             {"head_dim": 128.0},
         ),
     ),

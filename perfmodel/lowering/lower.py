@@ -191,6 +191,7 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
     the caller whose rule stands for all, or `NO_OP`. An op that calls one of its own name (variants
     with an output given) leaves the work to it."""
     moves = target != CPU and all(lies_on_host(op) is not False for op in ops)
+    is_cpus = moves and any(map(lies_on_host, ops))
     rules = _known_rules(target, not moves)
     own: list[Pieces | None] = [None] * len(ops)
     answered = [NO_OP] * len(ops)
@@ -208,6 +209,8 @@ def pieces_by_op(ops: Sequence[Op], target: Target) -> tuple[dict[int, Pieces], 
         own[index], covered[index] = rules.of(op)
         if own[index] is not None:
             answered[index] = index
+            # What a CPU's operator called within itself (a bias copied for `addmm`) stays there.
+            covered[index] |= is_cpus and rule_of(op.name, CPU, WHOLE) is not None
     kept: dict[int, Pieces] = {}
     below: dict[int, set[tuple[str, str]]] = {}
     for index in range(len(ops) - 1, -1, -1):

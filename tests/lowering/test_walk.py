@@ -49,6 +49,27 @@ def test_calls_come_before_what_an_op_launches_itself() -> None:
     assert found.answered_by.tolist() == [0, 1, 2]
 
 
+@pytest.mark.parametrize("place", ["cpu", "cuda:0"])
+def test_what_a_cpus_operator_calls_within_itself_does_not_move_to_a_gpu(place: str) -> None:
+    """Its `addmm` copies the bias first; a GPU's adds it in the product, or copies it too."""
+    x, weight, out, bias = (T(shape, device=place) for shape in ((8, 4), (4, 2), (8, 2), (2,)))
+    linear = Op("aten::linear", (x, weight, bias), (out,))
+    product = Op("aten::addmm", (bias, x, weight, 1, 1), (out,), parent=0)
+    copied = Op("aten::copy_", (out, out, False), parent=1)
+    found = ops_of(lower(graph(linear, product, copied), "cuda"))
+    copy = [("aten::copy_", "copy")] if place != "cpu" else []
+    assert found == [*copy, ("aten::addmm", "linear")]
+
+
+def test_the_bias_that_a_cpus_convolution_adds_is_a_kernel_on_a_gpu() -> None:
+    x, weight, out = (T(each, device="cpu") for each in ((1, 2, 8, 8), (4, 2, 1, 1), (1, 4, 8, 8)))
+    numbers = ((0, 0), (1, 1), (1, 1), 1)
+    for bias, more in ((None, []), (T((4,), device="cpu"), ["elementwise"])):
+        op = Op("aten::mkldnn_convolution", (x, weight, bias, *numbers), (out,))
+        pieces = ops_of(lower(graph(op), "cuda"))
+        assert [piece for _, piece in pieces] == ["conv2d", *more]
+
+
 def test_another_rule_is_asked_about_the_same_call(monkeypatch: pytest.MonkeyPatch) -> None:
     for work in ("copy", "fill"):
 

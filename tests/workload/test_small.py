@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -154,3 +155,30 @@ def test_a_rank_and_a_batch_that_cannot_be() -> None:
         op_graph(SMALL, 0, ranks=2)
     with pytest.raises(WorkloadError, match="no rank 2 among 2"):
         op_graph(SMALL, 8, ranks=2, rank=2)
+
+
+@pytest.mark.parametrize("name", ["pytorch", "reference", "fbgemm"])
+@pytest.mark.parametrize("kind", ["dot", "cat"])
+def test_under_autocast_operands_have_one_type_and_rows_are_learnt_in_theirs(
+    name: str, kind: str
+) -> None:
+    """Rows come in fp32 beside features in bf16; their gradients, and what they send, are fp32."""
+    software = Implementation(name, precision="bf16")
+    asked = replace(SMALL, implementation=software, interaction=Interaction(kind))
+    graph = op_graph(asked, ranks=2)
+    for op in graph.ops:
+        types = {t.dtype for t in op.tensors}
+        if op.name in ("aten::cat", "aten::bmm", "aten::addmm"):
+            assert len(types) == 1, (op, types)
+        if op.name in ("c10d::alltoall_base_", "aten::index_select"):
+            assert "bf16" not in types, op
+
+
+def test_what_hugectr_joins_has_the_type_of_its_layers() -> None:
+    software = Implementation("hugectr", precision="bf16", exchange_precision="fp32")
+    (joined,) = (
+        op
+        for op in op_graph(replace(SMALL, implementation=software), ranks=2).ops
+        if op.name == "hugectr::interaction"
+    )
+    assert [t.dtype for t in joined.outputs] == ["bf16"]

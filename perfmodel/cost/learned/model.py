@@ -156,13 +156,15 @@ class Part:
     heuristic: Heuristic
 
     def answers_for(self, op: str, dtype: str, device: Device) -> bool:
-        """Whether rows of `op` in `dtype` are the part's. A type that was measured as another one
-        only (`_ALIKE`) is answered for on devices like those measured."""
-        own, is_known = self.fitted, dtype in self.fitted.dtypes
-        if not is_known and _ALIKE.get(own.family, {}).get(dtype) in own.dtypes:
-            away = (distance(each, describe(device)) for each in own.devices.values())
-            is_known = own.family == MATMUL or similarity(min(away)) > 0.0
-        return is_known and (op in own.ops or not own.ops)
+        """Whether rows of `op` in `dtype` are the part's: in fp16, which but for products is known
+        of one library on two to four chips (cuDNN 7, vLLM's layers), on boards like those alone."""
+        own, kinds = self.fitted, {dtype, _ALIKE.get(self.fitted.family, {}).get(dtype)}
+        is_known = not kinds.isdisjoint(own.dtypes) and (op in own.ops or not own.ops)
+        if not is_known or dtype != "fp16" or own.family == MATMUL:
+            return is_known
+        asked, keys = describe(original(device)), (key.split("/") for key in own.measured)
+        there = {name for name, _, kind in keys if kind == dtype}
+        return any(similarity(distance(own.devices[name], asked)) > 0.0 for name in there)
 
     def cell(self, rows: Rows, own: Description) -> Cell:
         """What is known of `rows` on the device `own`; an op that was measured nowhere is taken for

@@ -78,8 +78,7 @@ ATEN, DIRECT, LIBRARY = (3, 4, 5, 8), (3, 4, 5, 6), (4, 3, 5, 6)
 """Where calls have stride, padding, dilation and groups among their arguments."""
 _BY_LIBRARY: dict[str, Numbers] = {
     **dict.fromkeys(("cudnn_convolution", "cudnn_convolution_relu"), (3, 2, 4, 5)),
-    **dict.fromkeys(("miopen_convolution", "mkldnn_convolution"), LIBRARY),
-    "miopen_depthwise_convolution": LIBRARY,
+    **dict.fromkeys(("miopen_convolution", "miopen_depthwise_convolution"), LIBRARY),
     **dict.fromkeys(
         ("_conv_depthwise2d", "slow_conv2d_forward", "_slow_conv2d_forward"), (4, 5, 6, 99)
     ),
@@ -88,6 +87,7 @@ _BY_LIBRARY: dict[str, Numbers] = {
 _WITH_BIAS = dict.fromkeys(("convolution", "_convolution"), ATEN) | dict.fromkeys(
     ("conv1d", "conv2d", "conv3d"), DIRECT
 )
+_WITH_BIAS["mkldnn_convolution"] = LIBRARY  # a CPU's adds it itself
 
 
 @rule(*_BY_LIBRARY)

@@ -283,6 +283,8 @@ def interact(
     """
     if workload.interaction.kind == "dot":  # of all pairs, after the features
         joined = r.cat([r.unsqueeze(features, 1), sparse], 1)
+        if dtype in HALF:
+            joined = r.cast(joined, dtype)
         products = bmm(r, joined, r.transpose(joined, 1, 2))
         pairs = pairs or pair_indices(r, workload)
         flat = index_pairs(r, products, r.select(pairs, 0, 0), r.select(pairs, 0, 1))

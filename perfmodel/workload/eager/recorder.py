@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from math import prod
 
 from perfmodel.ops.graph import Argument, Tensor
+from perfmodel.ops.spec import item_bytes
 from perfmodel.workload.eager.calls import CallRecorder, Shape, contiguous, is_contiguous
 
 GROUP = "0"
@@ -155,11 +156,12 @@ class Recorder(CallRecorder):
         return self._viewed("detach", x, (), x.shape, x.strides)
 
     def cat(self, tensors: Sequence[Tensor], dim: int, *, tracked: bool = True) -> Tensor:
-        """One after the other along `dim`."""
-        joined, first = tuple(tensors), tensors[0]
+        """One after the other along `dim`; of several dtypes in the widest, as autocast has it."""
+        widest = max((x.dtype for x in tensors), key=item_bytes)
+        joined, first = tuple(self.cast(x, widest) for x in tensors), tensors[0]
         total = sum(x.shape[dim] for x in joined)
         shape = (*first.shape[:dim], total, *first.shape[dim + 1 :])
-        out = self.made("aten::cat", (joined, dim), shape, first.dtype)
+        out = self.made("aten::cat", (joined, dim), shape, widest)
         wanted = [tracked and self.needs_gradient(x) for x in joined]
 
         def backward(gradient: Tensor) -> list[Tensor | None]:

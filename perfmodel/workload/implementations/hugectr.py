@@ -251,7 +251,7 @@ def _interaction(r: Recorder, features: Tensor, sparse: Tensor, dot_width: int) 
     both, batch = (features, sparse), sparse.shape[0]
     name = "hugectr::interaction" if dot_width else "hugectr::concat"
     width = dot_width or (sparse.elements + features.elements) // batch
-    out = r.made(name, both, (batch, width), sparse.dtype)
+    out = r.made(name, both, (batch, width), features.dtype)
 
     def backward(gradient: Tensor) -> Gradients:
         """One kernel, from the gradient (of products with both inputs) to gradients in places."""

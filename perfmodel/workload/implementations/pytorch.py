@@ -192,7 +192,7 @@ def _learn(
     loss_name, dtype = run.workload.training.loss, COMPUTE[run.workload.implementation.precision]
     is_fbgemm = run.workload.implementation.name == FBGEMM
     if is_fbgemm and run.workload.interaction.kind == "dot":
-        joined = _dot(r, run, features, sparse)
+        joined = _dot(r, run, features, sparse, dtype)
     else:
         places = pair_indices(r, run.workload, place="cpu" if labels is None else "")
         joined = interact(r, run.workload, features, sparse, layers.crosses, dtype, places)
@@ -212,10 +212,10 @@ def _learn(
     backward_and_update(r, run, loss, layers.modules, sparse_sgd if bags else None)
 
 
-def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor) -> Tensor:
+def _dot(r: Recorder, run: Run, features: Tensor, sparse: Tensor, dtype: str) -> Tensor:
     """The dot interaction, its places made on the host and sent in each step."""
     batch, dim = features.shape
-    joined = r.cat([r.reshape(features, (batch, 1, dim)), sparse], 1)
+    joined = r.cast(r.cat([r.reshape(features, (batch, 1, dim)), sparse], 1), dtype)
     products = bmm(r, joined, r.transpose(joined, 1, 2))
     places = pair_indices(r, run.workload, place="cpu")
     vectors = joined.shape[1]
