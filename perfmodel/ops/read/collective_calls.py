@@ -135,7 +135,7 @@ def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
             continue
         ahead = {written[storage] for storage in held if storage in written}
         fills_a_part = False
-        if ahead and op.name == "aten::copy_":  # to less than any of these collectives wrote
+        if ahead and op.name == "aten::copy_" and op.tensors[0].storage_id in written:
             least = min(max(t.elements for t in ops[at].tensors) for at in ahead)
             fills_a_part = op.tensors[0].elements < least
         if word is None and (fills_a_part or _is_view(op)):

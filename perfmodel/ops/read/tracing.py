@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -91,14 +92,16 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.nn:Module._apply": _apply,
         f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
         f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
-        # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
-        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run, config, **_: (
-            run(config, static_graph=False, find_unused_parameters=True)
-        ),
+        "torch.distributed:Reducer.__init__": _of_later_steps,
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
+        # TorchRec registers no weights on fake groups; groups are of the backend that there is.
+        "torch.distributed:get_backend": lambda run, *group: run(*group).replace("fake", "nccl"),
+        "torch.distributed:new_group": lambda run, *args, backend=None, **named: run(
+            *args, **named
+        ),
         "torch._C._nn:_parse_to": lambda run, *args, **named: _staying(run, 0, *args, **named),
         "torch.amp:autocast.__init__": _on_cpu,
         "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,
@@ -225,6 +228,26 @@ def _on_any_device(
     init(ddp, module, **rest)
 
 
+def _of_later_steps(
+    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
+) -> None:
+    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
+    in which order gradients come: the last parameters' first, as a rule.
+
+    Source: PyTorch, `Reducer::rebuild_buckets`.
+    """
+    import torch.distributed as dist
+
+    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
+    if not finds_unused and set(limits) == {sys.maxsize}:
+        sizes = [first_bytes, most_bytes]
+        found, limits = dist._compute_bucket_assignment_by_size(
+            parameters[::-1], sizes, is_sparse[::-1]
+        )
+        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
+    init(reducer, parameters, buckets, limits, *rest)
+
+
 def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
     if not ddp._comm_hooks:
@@ -259,14 +282,18 @@ def _on_cpu(
 
 
 def _apply(_: Any, module: Any, change: Callable[[Any], Any], recurse: bool = True) -> Any:
-    """`nn.Module._apply`, which cannot exchange fake tensors; tied weights stay tied."""
+    """`nn.Module._apply`, which cannot exchange fake tensors; what does not change is kept, as are
+    ties of weights."""
     import torch
 
     made: dict[int, Any] = {}
     parts = module.modules() if recurse else (module,)
     for held in (each for part in parts for each in (part._parameters, part._buffers)):
         for key, value in held.items():
-            new = None if value is None else change(value.detach())
+            given = None if value is None else value.detach()
+            new = given if given is None else change(given)
+            if new is given:
+                continue
             if isinstance(value, torch.nn.Parameter):
                 new = torch.nn.Parameter(new, requires_grad=value.requires_grad)
             held[key] = made.setdefault(id(value), new)
