@@ -44,8 +44,8 @@ def placement_of_torchrec(
     document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
     """The placement that TorchRec's plan means; tables with UVM caching share a cache for as much
-    of their rows as their `load_factor` says, or a fifth, the default of its planner. Shards without
-    rows count as none.
+    of their rows as their `load_factor` says, or a fifth, the default of its planner. Shards
+    without rows count as none.
 
     Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
     for shardings and kernels that have no counterpart.

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfmodel.ops.graph import INPUT, Argument, Tensor
-from perfmodel.ops.spec import row_bytes
-from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.adapter_caches import adapter_use, answered_lookups, is_across_network
 from perfmodel.workload.eager.calls import Shape
 from perfmodel.workload.eager.recorder import GROUP, Recorder, shares
 from perfmodel.workload.step import Run
@@ -22,31 +21,6 @@ from perfmodel.workload.tables import total_lookups
 
 NIC = "nic"
 """The resource of an adapter's work on rows."""
-ITEM_BYTES = 4.0
-
-
-def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
-    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
-    near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
-    close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
-    probes = found = moved = bags = elements = 0.0
-    for number in run.plan.shard_of:
-        table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
-        if number in close or frac <= 0:
-            continue
-        lookups = table.lookups(run.batch)
-        probes, found = probes + lookups, found + frac * lookups
-        moved += frac * lookups * float(row_bytes(run.placement.tables[number].dtype, table.dim))
-        bags += frac * run.batch
-        elements += frac * run.batch * table.dim
-    return {
-        "probes": probes,
-        "lookups": found,
-        "row_bytes": moved / max(found, 1.0),
-        "bags": bags,
-        "dim": elements / max(bags, 1.0),
-        "delivered_bytes": elements * ITEM_BYTES,
-    }
 
 
 def record_row_op(

@@ -213,6 +213,18 @@ def test_groups_and_weights_are_as_on_nccl() -> None:
     assert told == ["0,1"]
 
 
+def test_gradients_are_compressed_on_the_wire() -> None:
+    """By PyTorch's hook: to half the bytes, and back into the bucket."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    with ranks(4), own.predicting("dgx-h100") as step:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64).cuda())
+        model.register_comm_hook(None, bf16_compress_hook)
+        model(torch.randn(8, 64).cuda()).sum().backward()
+    (sent,) = [op for op in step.graph.ops if op.attributes.get("collective") == "all_reduce"]
+    assert (sent.attributes["in_elements"], sent.attributes["dtype"]) == ("4160", "bf16")
+
+
 def test_batches_are_normalised_over_ranks() -> None:
     """Forward a gather of mean, deviation and count; backward two sums, beside DDP's bucket."""
     with ranks(4), own.predicting("dgx-h100") as step:

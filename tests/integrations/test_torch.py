@@ -17,7 +17,7 @@ import pytest
 from perfmodel import durations, predict_module
 from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.ops.graph import OpGraph
-from perfmodel.ops.read import tracing
+from perfmodel.ops.read import as_on_gpu
 from perfmodel.prediction.shapes import predict_passes
 from perfmodel.prediction.step import cluster_of
 
@@ -213,7 +213,7 @@ def test_ranks_send_one_another_what_this_one_sends() -> None:
 def test_the_hook_of_data_parallelism_from_before_is_afterwards_a_mean() -> None:
     gradients = torch.ones(3)
     with group(2):
-        tracing._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
+        as_on_gpu._summed(dist.group.WORLD, SimpleNamespace(buffer=lambda: gradients))
     assert gradients.tolist() == [0.5] * 3  # the fake group adds up nothing
 
 

@@ -1,10 +1,12 @@
-"""What a GPU runs for operators that are traced without one."""
+"""What a GPU runs for operators, and data parallelism on several does, traced without one."""
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
 from operator import sub
+from types import SimpleNamespace
 from typing import Any
 
 from perfmodel.embedding.popularity import uniform
@@ -150,6 +152,56 @@ def lookups_of(
         alpha=(0.0,) * len(rows),
         most_repeated=tuple(count / size for size, count in drawn),
     ).to_attributes()
+
+
+def of_later_steps(
+    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
+) -> None:
+    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
+    in which order gradients come: the last parameters' first, as a rule.
+
+    Source: PyTorch, `Reducer::rebuild_buckets`.
+    """
+    import torch.distributed as dist
+
+    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
+    if not finds_unused and set(limits) == {sys.maxsize}:
+        order, sizes = parameters[::-1], [first_bytes, most_bytes]
+        found, limits = dist._compute_bucket_assignment_by_size(order, sizes, is_sparse[::-1])
+        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
+    init(reducer, parameters, buckets, limits, *rest)
+
+
+def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
+    """DDP's forward pass, with a hook that sums: what it has waits for what no fake group gives."""
+    if not ddp._comm_hooks:
+        # DDP refuses another's annotations.
+        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
+    return run(ddp, *args, **kwargs)
+
+
+def _summed(group: Any, bucket: Any) -> Any:
+    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
+    import torch
+    from torch._guards import active_fake_mode
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
+
+    if active_fake_mode() is None:
+        return allreduce_hook(group, bucket)
+    work = torch.distributed.all_reduce(bucket.buffer(), group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """An all-reduce whose future has a value, which that of a fake group has not."""
+    import torch
+
+    if (work := run(tensor, *args, **kwargs)) is None:
+        return None
+    future: Any = torch.futures.Future()
+    future.set_result([tensor])
+    own = {name: getattr(work, name) for name in ("wait", "is_completed")}
+    return SimpleNamespace(get_future=lambda: future, **own)
 
 
 def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:

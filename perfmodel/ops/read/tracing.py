@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import logging
-import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, nullcontext, suppress
@@ -16,7 +15,7 @@ from typing import Any
 from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
-from perfmodel.ops.read.as_on_gpu import over_ranks
+from perfmodel.ops.read.as_on_gpu import of_later_steps, over_ranks, with_result, with_sums
 
 OLDEST = (2, 4)
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
@@ -91,12 +90,14 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     changes: dict[str, Callable[..., Any]] = {
         "torch.nn:Module._apply": _apply,
         f"{_PARALLEL}DistributedDataParallel.__init__": _on_any_device,
-        f"{_PARALLEL}DistributedDataParallel._pre_forward": _with_sums,
-        "torch.distributed:Reducer.__init__": _of_later_steps,
+        f"{_PARALLEL}DistributedDataParallel._pre_forward": with_sums,
+        "torch.distributed:Reducer.__init__": of_later_steps,
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
+        f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,  # is NCCL here?
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
+        "torch.distributed:all_reduce": with_result,
         # TorchRec registers no weights on fake groups; groups are of the backend that there is.
         "torch.distributed:get_backend": lambda run, *group: run(*group).replace("fake", "nccl"),
         "torch.distributed:new_group": lambda run, *args, backend=None, **named: run(
@@ -226,48 +227,6 @@ def _on_any_device(
 ) -> None:
     """Data parallelism, whose device need not be named: there is one."""
     init(ddp, module, **rest)
-
-
-def _of_later_steps(
-    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
-) -> None:
-    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
-    in which order gradients come: the last parameters' first, as a rule.
-
-    Source: PyTorch, `Reducer::rebuild_buckets`.
-    """
-    import torch.distributed as dist
-
-    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
-    if not finds_unused and set(limits) == {sys.maxsize}:
-        sizes = [first_bytes, most_bytes]
-        found, limits = dist._compute_bucket_assignment_by_size(
-            parameters[::-1], sizes, is_sparse[::-1]
-        )
-        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
-    init(reducer, parameters, buckets, limits, *rest)
-
-
-def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-    if not ddp._comm_hooks:
-        # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
-    return run(ddp, *args, **kwargs)
-
-
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket, of fake tensors; others as DDP has them, which keeps its hook."""
-    import torch
-    from torch._guards import active_fake_mode
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import allreduce_hook
-
-    if active_fake_mode() is None:
-        return allreduce_hook(group, bucket)
-    torch.distributed.all_reduce(bucket.buffer(), group=group)
-    future: Any = torch.futures.Future()
-    future.set_result(bucket.buffer())
-    return future
 
 
 def _on_cpu(
