@@ -120,8 +120,8 @@ def start_key_exchange(r: Recorder, run: Run, keys: Jagged) -> tuple[Jagged, Ten
             lengths = sum(map(len, run.plan.shards)) * run.batch
             out = r.tensor((lengths,), "int32"), r.like(keys.values)
             blocks = r.tensor((len(run.plan.shard_of),), keys.values.dtype)
-            given = (keys.lengths, keys.values, False, False, blocks, run.ranks, None)
-            r.leaf("fbgemm::block_bucketize_sparse_features", given, *out, None, None, None)
+            asked = (keys.lengths, keys.values, False, False, blocks, run.ranks, None)
+            r.leaf("fbgemm::block_bucketize_sparse_features", asked, *out, None, None, None)
             keys = Jagged(out[1], out[0])
             _count_keys(r, keys, lengths // run.batch, run.batch)
             if parts < run.ranks:  # by the ranks of each node
