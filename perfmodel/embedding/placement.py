@@ -105,7 +105,7 @@ _steady_use = lru_cache(maxsize=256)(steady_use)
 
 @dataclass(frozen=True)
 class TablePlacement:
-    """One table: its shards are on `ranks`, one on each and in this order.
+    """One table: its shards are on `ranks`, in this order; of columns a rank may have several.
 
     `tier` names the memory that holds all rows (`perfmodel.embedding.placement.MEMORIES`).
     `data_parallel`: the whole table on every one of them; `table_wise`: one rank; `column_wise` and
@@ -125,7 +125,8 @@ class TablePlacement:
     pooled_on: PooledOn = "device"
 
     def __post_init__(self) -> None:
-        if not self.ranks or len(set(self.ranks)) != len(self.ranks) or min(self.ranks) < 0:
+        is_twice = len(set(self.ranks)) != len(self.ranks) and self.sharding != "column_wise"
+        if not self.ranks or is_twice or min(self.ranks) < 0:
             first = ", ".join(map(str, self.ranks[:8]))
             raise WorkloadError(f"placement: ranks ({first}) cannot hold one shard each")
         if self.sharding == "table_wise" and len(self.ranks) != 1:

@@ -44,8 +44,8 @@ def placement_of_torchrec(
     document: dict[str, Any], workload: Workload, machine: Cluster
 ) -> Placement:
     """The placement that TorchRec's plan means; tables with UVM caching share a cache for as much
-    of their rows as their `load_factor` says, or a fifth, the default of its planner. Slices of a
-    table on one rank count as one, and shards without rows as none.
+    of their rows as their `load_factor` says, or a fifth, the default of its planner. Shards
+    without rows count as none.
 
     Raises `WorkloadError` for tables that are missing, unknown, there twice or of another size, and
     for shardings and kernels that have no counterpart.
@@ -173,7 +173,7 @@ def _ranks(
     if not isinstance(given, list) or not all(type(each) is int for each in given) or not given:
         raise WorkloadError(f"{where}: ranks: expected a list of whole numbers")
     if len(sizes) == len(given):
-        given = dict.fromkeys(rank for rank, size in zip(given, sizes, strict=True) if size)
+        given = [rank for rank, size in zip(given, sizes, strict=True) if size]
     return tuple(given)
 
 

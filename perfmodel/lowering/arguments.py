@@ -302,7 +302,7 @@ def _dim(text: str, elements: Mapping[str, float]) -> float:
         return float(elements[name] > float(limit))
     product, _, divisor = text.partition("/")
     value = prod(float(n) if n[0].isdigit() else elements[n] for n in product.split("*"))
-    return value / elements[divisor] if divisor else value
+    return value / max(elements[divisor], 1.0) if divisor else value
 
 
 def pointwise(

@@ -313,12 +313,12 @@ _RECORDS = (
     # Sizes per bucket, offsets, then the values.
     "fbgemm::block_bucketize_sparse_features* | lengths[*l] values[*e] | "
     f"{_LENGTHS}; {_CHECKED}; {_LENGTHS}; jagged_bucketize:values elements=e segments=l weighted=0",
-    # Lengths, offsets, offsets after, then the values.
+    # Lengths, offsets, offsets after, then the values, which come again with their feature.
     "fbgemm::permute_2D_sparse_data fbgemm::permute_1D_sparse_data fbgemm::permute_sparse_features "
     "fbgemm::permute_sparse_data fbgemm::permute_multi_embedding_sparse"
     " | order[*t] lengths[r,*w] values[*e] weights? | index_select:lengths rows=t cols=w; "
     f"{_scan('r*w', 'lengths')}; {_scan('t*w', 'lengths')}; "
-    "jagged_permute:values elements=e segments=t*w weighted=weights",
+    "jagged_permute:values elements=e*t/r segments=t*w weighted=weights",
     "t numpy_T | w[a,b] -> [b,a] |",
     "select | x[*a,c,*z] @c=0 -> [*a,*z] |",
     "unbind | x[*a,c,*z] @c=0 -> [*a,*z]... |",

@@ -17,7 +17,7 @@ from perfmodel.embedding.placement import NIC
 from perfmodel.ops.spec import row_bytes
 from perfmodel.workload.sharding import Shard
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table
+from perfmodel.workload.tables import FP32_BYTES, Table
 
 
 @dataclass(frozen=True)
@@ -96,3 +96,27 @@ def _use(run: Run) -> AdapterUse:
         coming = access(shard.table, part, count)
         asked_rows[shard.table] = float(coming.popularity.distinct_rows(coming.lookups))
     return AdapterUse(tuple(asked_frac), asked_rows)
+
+
+def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
+    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
+    near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
+    close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
+    probes = found = moved = bags = elements = 0.0
+    for number in run.plan.shard_of:
+        table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
+        if number in close or frac <= 0:
+            continue
+        lookups = table.lookups(run.batch)
+        probes, found = probes + lookups, found + frac * lookups
+        moved += frac * lookups * float(row_bytes(run.placement.tables[number].dtype, table.dim))
+        bags += frac * run.batch
+        elements += frac * run.batch * table.dim
+    return {
+        "probes": probes,
+        "lookups": found,
+        "row_bytes": moved / max(found, 1.0),
+        "bags": bags,
+        "dim": elements / max(bags, 1.0),
+        "delivered_bytes": elements * FP32_BYTES,
+    }

@@ -13,8 +13,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from perfmodel.ops.graph import INPUT, Argument, Tensor
-from perfmodel.ops.spec import row_bytes
-from perfmodel.workload.adapter_caches import AdapterUse, adapter_use, is_across_network
+from perfmodel.workload.adapter_caches import adapter_use, answered_lookups, is_across_network
 from perfmodel.workload.eager.calls import Shape
 from perfmodel.workload.eager.recorder import GROUP, Recorder, shares
 from perfmodel.workload.step import Run
@@ -22,31 +21,6 @@ from perfmodel.workload.tables import total_lookups
 
 NIC = "nic"
 """The resource of an adapter's work on rows."""
-ITEM_BYTES = 4.0
-
-
-def answered_lookups(run: Run, use: AdapterUse) -> dict[str, float]:
-    """Of tables that others hold: keys, those found, bags of them, what goes to the device."""
-    near = [rank for rank in range(run.ranks) if not is_across_network(run, rank)]
-    close = {s.table for rank in near for s in run.plan.shards[rank] if s.parts == 1}
-    probes = found = moved = bags = elements = 0.0
-    for number in run.plan.shard_of:
-        table, frac = run.workload.tables[number], 1.0 - use.asked_frac[number]
-        if number in close or frac <= 0:
-            continue
-        lookups = table.lookups(run.batch)
-        probes, found = probes + lookups, found + frac * lookups
-        moved += frac * lookups * float(row_bytes(run.placement.tables[number].dtype, table.dim))
-        bags += frac * run.batch
-        elements += frac * run.batch * table.dim
-    return {
-        "probes": probes,
-        "lookups": found,
-        "row_bytes": moved / max(found, 1.0),
-        "bags": bags,
-        "dim": elements / max(bags, 1.0),
-        "delivered_bytes": elements * ITEM_BYTES,
-    }
 
 
 def record_row_op(
@@ -102,29 +76,61 @@ def local_batch(
     return brought, Jagged(values, lengths)
 
 
-def start_key_exchange(r: Recorder, run: Run, local: Jagged) -> tuple[Jagged, Tensor]:
-    """The keys of the own samples for sharded tables in the order in which they go out, and how
-    many come in return.
+def sent_keys(r: Recorder, ways: Sequence[Run], local: Jagged) -> list[Jagged]:
+    """The keys of the own samples for the tables of each kind of sharding, in the order of the
+    ranks that have them, those of columns once for each; one kind by rows has them in order.
 
-    Those of row-wise parts are sorted by part, of columns go to each of their ranks. The first of
-    three collectives. Keys that an adapter has stay; rows are read there while others are answered.
+    Keys that an adapter has stay; rows are read there while others are answered. Source: TorchRec,
+    `ShardedEmbeddingBagCollection.input_dist`.
     """
-    tables, sharded = run.workload.tables, run.plan.shard_of
-    held = [number for number, shard in sharded.items() for _ in range(shard.columns)]
-    count, sent = (sum(tables[n].lookups(run.batch) for n in each) for each in (sharded, held))
-    values, use = r.view(local.values, (count,), (1,)), adapter_use(run)
-    lengths = r.view(local.lengths, (len(sharded) * run.batch,), (1,))
+    batch, tables, values = ways[0].batch, ways[0].workload.tables, local.values
+    held = [[n for n, s in way.plan.shard_of.items() for _ in range(s.columns)] for way in ways]
+    counts = [sum(tables[n].lookups(batch) for n in each) for each in held]
     with r.during(INPUT):
-        if use is not None and (dims := answered_lookups(run, use))["lookups"] >= 1:
-            values = r.tensor((sent := max(sum(use.sent_lookups(run)), 1),), local.values.dtype)
-            probed = {"probes": dims["probes"]}
+        for at, way in enumerate(ways):
+            use = adapter_use(way)
+            if use is None or (dims := answered_lookups(way, use))["lookups"] < 1:
+                continue
+            counts[at] = max(sum(use.sent_lookups(way)), 1)
+            values, probed = r.tensor((counts[at],), values.dtype), {"probes": dims["probes"]}
             record_row_op(r, "nic_lookup", (local.values,), values, stream=NIC, dims=probed)
-        ordered = _permuted(r, Jagged(values, lengths), len(held), run.batch, sent)
+        replicas = ways[0].plan.replicated
+        keys = Jagged(values, local.lengths)
+        if len(ways) > 1 or replicas or _by_rows(ways[0]) != ways[0].ranks:
+            own = sum(tables[n].lookups(batch) for n in replicas)
+            keys = _permuted(r, keys, sum(map(len, (*held, replicas))), batch, sum(counts) + own)
+    return [
+        Jagged(
+            r.view(keys.values, (count,), (1,)), r.view(keys.lengths, (len(each) * batch,), (1,))
+        )
+        for count, each in zip(counts, held, strict=True)
+    ]
+
+
+def _by_rows(run: Run) -> int:
+    """In how many parts each of the tables is, all of them in rows; else 1."""
+    return min(shard.parts for shard in run.plan.shard_of.values())
+
+
+def start_key_exchange(r: Recorder, run: Run, keys: Jagged) -> tuple[Jagged, Tensor]:
+    """The keys of the own samples as they go out, those of rows by the rank that has them, and how
+    many come in return. The first of three collectives."""
+    with r.during(INPUT):
+        if (parts := _by_rows(run)) > 1:
+            lengths = sum(map(len, run.plan.shards)) * run.batch
+            out = r.tensor((lengths,), "int32"), r.like(keys.values)
+            blocks = r.tensor((len(run.plan.shard_of),), keys.values.dtype)
+            asked = (keys.lengths, keys.values, False, False, blocks, run.ranks, None)
+            r.leaf("fbgemm::block_bucketize_sparse_features", asked, *out, None, None, None)
+            keys = Jagged(out[1], out[0])
+            _count_keys(r, keys, lengths // run.batch, run.batch)
+            if parts < run.ranks:  # by the ranks of each node
+                keys = _permuted(r, keys, lengths // run.batch, run.batch, keys.values.shape[0])
         sizes = (3 * run.ranks,)
         given, got = r.tensor(sizes, "int64"), r.tensor(sizes, "int64")
         one = [3] * run.ranks
         r.all_to_all_call(given, got, one, one)
-    return ordered, got
+    return keys, got
 
 
 def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) -> Jagged:
@@ -134,7 +140,8 @@ def finish_key_exchange(r: Recorder, run: Run, ordered: Jagged, splits: Tensor) 
     """
     got, use, batch = received_keys(r, run), adapter_use(run), run.batch
     with r.during(INPUT):
-        r.to_device(splits, "cpu")
+        for sizes in (splits, r.like(splits)):  # what came, and what was sent is checked too
+            r.to_device(sizes, "cpu")
         own = [len(shards) * batch for shards in run.plan.shards]
         theirs = shares(len(run.tables) * run.global_batch, run.ranks)
         r.all_to_all_call(ordered.lengths, got.lengths, own, theirs)
@@ -160,13 +167,18 @@ def keys_by_table(r: Recorder, run: Run, got: Jagged) -> Jagged:
     tables, samples = max(len(run.tables), 1), run.global_batch
     with r.during(INPUT):
         keys = _permuted(r, got, tables, samples, got.values.shape[0])
+    _count_keys(r, keys, tables, samples)
+    return keys
+
+
+def _count_keys(r: Recorder, keys: Jagged, tables: int, samples: int) -> None:
+    """Lookups per table, which the host waits for."""
     lengths = r.view(keys.lengths, (tables, samples), (samples, 1))
     r.begin("aten::sum", lengths, (1,), False, None)
     r.to_dtype(lengths, "int64")
     out = r.tensor((tables,), "int64")
     r.end(out)
     r.to_device(out, "cpu")
-    return keys
 
 
 def offsets(r: Recorder, jagged: Jagged) -> Tensor:
@@ -202,12 +214,19 @@ def wire_elements(elements: int, wire: str) -> int:
 def encode_wire(r: Recorder, values: Tensor, wire: str) -> Tensor:
     """`values` `[n]` as they go out."""
     if wire not in ROWWISE:
-        return r.cast(values, wire)
+        return _in_range(r, values, wire)
     name, scale = ROWWISE[wire]
     rows = -(-values.elements // ROW)
     given = r.view(values, (rows, ROW), (ROW, 1))
     out = r.made(f"fbgemm::FloatTo{name}RowwiseQuantized", (given,), (rows, ROW + scale), "uint8")
     return r.view(out, (wire_elements(values.elements, wire),), (1,))
+
+
+def _in_range(r: Recorder, values: Tensor, wire: str) -> Tensor:
+    """As the plain type of the wire, cut to its range before. Source: FBGEMM, quantize_utils.py."""
+    if wire != values.dtype:
+        values = r.made_like(values, "aten::clamp", values, -1.0, 1.0)
+    return r.cast(values, wire)
 
 
 def decode_wire(r: Recorder, payload: Tensor, elements: int, wire: str) -> Tensor:
@@ -259,7 +278,7 @@ def exchanged_rows(
     def send(gradient: Tensor) -> Tensor:
         """The gradients of each rank's tables start on their way back to it."""
         parts = [part for part in _split(r, gradient, dims, 1) if part.shape[1]]
-        back = r.cat([r.view(part, (part.elements,), (1,)) for part in parts], 0)
+        back = r.cat([r.reshape(part, (part.elements,)) for part in parts], 0)
         back = encode_wire(r, back, wire)
         returned = r.tensor((sum(back_sizes),), back.dtype)
         r.all_to_all_call(back, returned, on_wire, back_sizes, nodes=nodes, group=group)
@@ -311,7 +330,7 @@ def summed_rows(
     backward is an all-gather."""
     wire = run.workload.implementation.exchange_precision
     r.begin("ReduceScatter_Req", pooled)
-    sent = r.cast(pooled, wire)
+    sent = _in_range(r, pooled, wire)
     out = r.tensor((run.batch * run.ranks // ranks, pooled.shape[1]), wire)
     r.linked_collective("reduce_scatter", sent, out, ranks, group)
     r.end()
@@ -321,7 +340,7 @@ def summed_rows(
 
     def send(gradient: Tensor) -> Tensor:
         """The gradients of all ranks' samples start on their way to each."""
-        sent = r.cast(gradient, wire)
+        sent = _in_range(r, gradient, wire)
         returned = r.tensor(pooled.shape, wire)
         r.linked_collective("all_gather", sent, returned, ranks, group)
         return returned
@@ -341,6 +360,15 @@ def features_of(r: Recorder, pooled: Tensor, sizes: Sequence[int]) -> Tensor:
     parts = _split(r, pooled, sizes, 1)
     r.track("SplitWithSizesBackward0", (pooled,), tuple(parts), lambda g: [r.cat(g, 1)])
     return r.cat(parts, 1)
+
+
+def joined_columns(r: Recorder, pooled: Tensor, parts: int) -> Tensor:
+    """Pooled rows whose `parts` came rank by rank, the columns of each table side by side."""
+    name = "fbgemm::permute_pooled_embs_split"
+    order = [r.tensor((parts + more,), "int64") for more in (1, 0, 1, 0)]
+    out = r.made(name, (pooled, *order), pooled.shape)
+    there_and_back = "torch::autograd::CppNode<PermutePooledEmbsFunctionSplit>"
+    return r.track(there_and_back, (pooled,), out, lambda g: [r.made_like(g, name, g, *order)])
 
 
 def sum_parts(r: Recorder, x: Tensor, tables: int) -> Tensor:

@@ -105,9 +105,9 @@ def _accumulate(r: Recorder, node: Node, reached: dict[int, Tensor], hook: Hook 
 
 
 FIRST_BUCKET_BYTES = 1 << 20
-"""The first all-reduce starts early.
+"""The first all-reduce starts early, where a program does not set the size of buckets.
 
-Source: PyTorch, `DistributedDataParallel`, default of the first bucket.
+Source: PyTorch, `DistributedDataParallel`; TorchRec sets it for dense layers, not for tables.
 """
 LABEL = "DistributedDataParallel.forward"
 
@@ -120,6 +120,7 @@ class Reducer:
     ranks: int
     bucket_bytes: int
     group: str = GROUP
+    first_bytes: int = FIRST_BUCKET_BYTES
     arrivals: int = 0
     place: Tensor | None = None  # of the last gradient, in the bucket that is being filled
     held: list[tuple[Tensor, Tensor]] = field(default_factory=list)
@@ -134,7 +135,7 @@ class Reducer:
         r.leaf("aten::mul", (gradient, share, place), place)
         r.end()
         self.held.append((parameter, gradient))
-        limit = self.bucket_bytes if self.buckets else min(FIRST_BUCKET_BYTES, self.bucket_bytes)
+        limit = self.bucket_bytes if self.buckets else min(self.first_bytes, self.bucket_bytes)
         elements = sum(held.elements for _, held in self.held)
         is_full = elements * item_bytes(gradient.dtype) >= limit
         if is_full or self.arrivals == len(self.parameters):
@@ -246,8 +247,13 @@ def backward_and_update(
     group = DENSE if run.copies > 1 else GROUP
     software = run.workload.implementation
     is_wrapped = by_torchrec or run.world > 1
+    most, first = software.ddp_bucket_bytes, [FIRST_BUCKET_BYTES] * len(given)
+    if by_torchrec:
+        first[-1] = most
     reducers = [
-        Reducer(each, run.world, software.ddp_bucket_bytes, group) for each in given if is_wrapped
+        Reducer(module, run.world, most, group, at_first)
+        for module, at_first in zip(given, first, strict=True)
+        if is_wrapped
     ]
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import pytest
@@ -212,19 +213,85 @@ def test_an_operator_of_higher_order_is_one_line() -> None:
         attention.flex_attention(nn.Linear(16, 16)(q), q, q)
 
 
-def test_batches_are_normalised_over_ranks() -> None:
-    """Forward a gather of mean, deviation and count; backward two sums, beside DDP's bucket."""
+@contextmanager
+def ranks(count: int) -> Iterator[None]:
     from torch.testing._internal.distributed.fake_pg import FakeStore
 
-    torch.distributed.init_process_group("fake", rank=0, world_size=4, store=FakeStore())
+    torch.distributed.init_process_group("fake", rank=0, world_size=count, store=FakeStore())
     try:
-        with own.predicting("dgx-h100") as step:
-            layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)).cuda()
-            model = nn.SyncBatchNorm.convert_sync_batchnorm(layers)
-            model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
-            model(torch.randn(8, 3, 32, 32).cuda()).sum().backward()
+        yield
     finally:
         torch.distributed.destroy_process_group()
+
+
+@pytest.mark.parametrize("is_view", [False, True])
+def test_buckets_are_those_of_later_steps(*, is_view: bool) -> None:
+    """Of four layers of about 17,000 bytes, the last first, 20,000 are full with every second; what
+    is copied out, or the step, waits for its bucket."""
+    with ranks(4), own.predicting("dgx-h100") as step:
+        sizes = [(256, 16), (16, 256)] * 2
+        model = nn.Sequential(*[nn.Linear(*each) for each in sizes]).cuda()
+        wrapped = nn.parallel.DistributedDataParallel(
+            model, bucket_cap_mb=20_000 / 2**20, gradient_as_bucket_view=is_view
+        )
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        for _ in range(2):
+            optimizer.zero_grad()
+            wrapped(torch.randn(8, 256).cuda()).sum().backward()
+            optimizer.step()
+    ops = step.graph.ops
+    sums = [n for n, op in enumerate(ops) if op.attributes.get("collective") == "all_reduce"]
+    told = [int(ops[n].attributes["in_elements"]) for n in sums]
+    assert told == [256 + 4096 + 16 + 4096] * 2
+    reads = {int(target) for source, target in step.graph.data if int(source) in sums}
+    names = {ops[n].name for n in reads}
+    assert names == ({"aten::_foreach_add_"} if is_view else {"aten::copy_"})
+
+
+def test_a_counter_that_a_program_keeps_in_host_memory_is_not_waited_for() -> None:
+    with own.predicting("h100-sxm") as step:
+        device = torch.device("cuda:0")
+        done = torch.zeros(1, dtype=torch.int64, device="cpu")
+        seen, model = torch.zeros(1, dtype=torch.int64, device=device), nn.Linear(8, 8).to(device)
+        model(torch.randn(4, 8, device=device))
+        for each in (done, seen):
+            each.add_(1).item()
+    asked = [op for op in step.graph.ops if op.name == "aten::_local_scalar_dense"]
+    assert [op.tensors[0].device for op in asked] == ["cpu", "cuda:0"]
+
+
+def test_groups_and_weights_are_as_on_nccl() -> None:
+    """Weights that do not change on their way to the device stay those that optimizers hold."""
+    with ranks(4), own.predicting("dgx-h100") as step:
+        assert torch.distributed.get_backend() == "nccl"
+        group = torch.distributed.new_group([0, 1], backend="nccl")
+        model = nn.Linear(8, 8)
+        weight = model.weight
+        assert model.to("cuda").weight is weight
+        torch.distributed.all_reduce(model(torch.randn(4, 8).cuda()), group=group)
+    told = [op.attributes["group_ranks"] for op in step.graph.ops if "group_ranks" in op.attributes]
+    assert told == ["0,1"]
+
+
+def test_gradients_are_compressed_on_the_wire() -> None:
+    """By PyTorch's hook: to half the bytes, and back into the bucket."""
+    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+
+    with ranks(4), own.predicting("dgx-h100") as step:
+        model = nn.parallel.DistributedDataParallel(nn.Linear(64, 64).cuda())
+        model.register_comm_hook(None, bf16_compress_hook)
+        model(torch.randn(8, 64).cuda()).sum().backward()
+    (sent,) = [op for op in step.graph.ops if op.attributes.get("collective") == "all_reduce"]
+    assert (sent.attributes["in_elements"], sent.attributes["dtype"]) == ("4160", "bf16")
+
+
+def test_batches_are_normalised_over_ranks() -> None:
+    """Forward a gather of mean, deviation and count; backward two sums, beside DDP's bucket."""
+    with ranks(4), own.predicting("dgx-h100") as step:
+        layers = nn.Sequential(nn.Conv2d(3, 16, 3), nn.BatchNorm2d(16)).cuda()
+        model = nn.SyncBatchNorm.convert_sync_batchnorm(layers)
+        model = nn.parallel.DistributedDataParallel(model, device_ids=[0])
+        model(torch.randn(8, 3, 32, 32).cuda()).sum().backward()
     about = [op.attributes for op in step.graph.ops if "collective" in op.attributes]
     sizes = [(each["collective"], each["in_elements"]) for each in about if "in_elements" in each]
     assert [each for each in sizes if each[0] != "broadcast"] == [

@@ -47,6 +47,8 @@ X = T((8, 32))
         ("aten::add", (X, X, 1), "add rows=8 cols=32"),
         ("aten::add_", (X, X, 1), "add_inplace rows=8 cols=32"),
         ("aten::mul", (X, 2.0), "mul_scalar rows=8 cols=32"),
+        ("aten::mul", (X, T(()), X), "mul_scalar rows=8 cols=32"),  # into the third
+        ("aten::mul", (X, X, X), "mul rows=8 cols=32"),
         (
             "aten::add",
             (X, T((32,)), 1),
@@ -177,6 +179,13 @@ X = T((8, 32))
             "fbgemm::asynchronous_complete_cumsum",
             (T((9,), "int32"),),
             "fill rows=1 cols=1; cumsum rows=1 cols=9",
+        ),
+        (  # of two features of 20 keys each, the second twice
+            "fbgemm::permute_2D_sparse_data",
+            (T((3,), "int32"), T((2, 4), "int32"), T((40,), "int64"), None, 60),
+            "index_select rows=3 cols=4; fill rows=1 cols=1; cumsum rows=1 cols=8; "
+            "fill rows=1 cols=1; cumsum rows=1 cols=12; "
+            "jagged_permute elements=60 segments=12 weighted=0",
         ),
         (
             "fbgemm::bounds_check_indices",

@@ -109,3 +109,38 @@ def test_keys_of_columns_go_to_each_of_their_ranks() -> None:
     for about in keys:
         assert int(about["in_elements"]) == sum(map(int, about["in_split"].split(",")))
     assert int(keys[-1]["in_elements"]) == 2 * 2 * 2 * BATCH // RANKS
+
+
+def test_keys_are_ordered_once_and_parted_by_rows() -> None:
+    """As TorchRec's `input_dist`: of all kinds of sharding together, then parts of rows, which the
+    ranks of nodes take in an order of their own; columns are put side by side, and back."""
+    kinds = (WHOLE[0], WHOLE[1], *BY_ROW, *BY_NODE)
+    workload = replace(load_workload("lin-dlrm-ddp"), tables=(Table(5000, DIM, 2.0),) * len(kinds))
+    workload = workload.with_(
+        interaction__kind="cat",
+        model__bottom_mlp=[64],
+        model__top_mlp=[1],
+        implementation__exchange_precision="fp16",
+    )
+    names = {}
+    for own in (kinds, BY_ROW):
+        model = replace(workload, tables=workload.tables[: len(own)])
+        graph = op_graph(model, BATCH, ranks=RANKS, linked=LINKED, placement=Placement(own))
+        names[own] = [op.name.rpartition("::")[2] for op in graph.ops]
+    ways = 4
+    assert names[kinds].count("block_bucketize_sparse_features") == 2
+    assert names[kinds].count("permute_2D_sparse_data") == 1 + 1 + ways
+    assert names[kinds].count("permute_pooled_embs_split") == 2
+    assert names[kinds].count("clamp") == 2 * ways
+    assert names[BY_ROW].count("permute_2D_sparse_data") == 1
+
+
+def test_gradients_lie_side_by_side_per_rank() -> None:
+    """Each rank's columns of the gradient are copied before they are joined. Source: TorchRec,
+    comm_ops.py, `_recat_pooled_embedding_grad_out`."""
+    tables = (Table(5000, DIM, 2.0),) * RANKS
+    workload = replace(load_workload("lin-dlrm-ddp"), tables=tables)
+    placement = Placement(tuple(TablePlacement("table_wise", (rank,)) for rank in EVERY))
+    graph = op_graph(workload, BATCH, ranks=RANKS, linked=LINKED, placement=placement)
+    copied = [op.tensors[0].shape for op in graph.ops if op.name == "aten::clone"]
+    assert copied.count((BATCH // RANKS, DIM)) == RANKS

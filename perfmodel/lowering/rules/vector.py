@@ -46,7 +46,7 @@ SCALAR = {"add": "add_scalar", "add_inplace": "add_scalar", "mul": "mul_scalar"}
 def named(op: Op) -> Sequence[Piece]:
     """As the measurement table has it where all operands are of one size and type; of a sparse
     operand, the rows that it holds are added to their own of the table."""
-    tensors, shape = op.tensors, made(op).shape
+    tensors, shape = op.tensors[:2], made(op).shape  # a third one is where the result goes (`out=`)
     if not tensors:
         raise MissingArguments
     if any(tensor.layout == SPARSE for tensor in tensors):

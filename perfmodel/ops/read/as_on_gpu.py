@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from math import prod
+from operator import sub
 from typing import Any
 
+from perfmodel.embedding.popularity import uniform
 from perfmodel.ops.graph import BACK_TO_BACK, Argument, Arguments, Tensor, tensors_in
-from perfmodel.ops.lookups import DENSE_LOOKUP
+from perfmodel.ops.lookups import DENSE_LOOKUP, Lookups
 
 _ATTENTION, _FUSED_DIMS = "scaled_dot_product_attention", 4
 WITH_BACKWARD = {
@@ -126,6 +128,34 @@ def of_table_batched(
     if named.get("vbe_output_size", -1) >= 0:
         rows, dim = 1, named["vbe_output_size"]
     return (rows, int(dim)), getattr(torch, dtype)
+
+
+TABLES = ("hash_size_cumsum", "D_offsets", "offsets")
+"""Arguments that tell of a lookup in several tables what each has, and how much is looked up."""
+
+
+def lookups_of(
+    ends: Sequence[int], columns: Sequence[int], offsets: Sequence[int]
+) -> dict[str, str]:
+    """What such a lookup asks of each table, rows drawn evenly, as attributes of an op; nothing
+    where its arguments are not known, or tables have not as many bags."""
+    rows, dims = (tuple(map(sub, each[1:], each)) for each in (ends, columns))
+    if not (dims and len(offsets) > 1 and min(rows, default=0) > 0):
+        return {}
+    bags, odd = divmod(len(offsets) - 1, len(rows))
+    counts = tuple(map(sub, offsets[bags::bags], offsets[::bags]))
+    if odd or not sum(counts):
+        return {}
+    drawn = tuple(zip(rows, counts, strict=True))
+    return Lookups(
+        hash_size=rows,
+        dim=dims,
+        batch=(bags,) * len(rows),
+        pooling=tuple(count / bags for count in counts),
+        unique_rows=tuple(float(uniform(size).distinct_rows(count)) for size, count in drawn),
+        alpha=(0.0,) * len(rows),
+        most_repeated=tuple(count / size for size, count in drawn),
+    ).to_attributes()
 
 
 def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:

@@ -3,7 +3,9 @@ which later ops read what it made; data parallelism over fake tensors and groups
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -135,7 +137,7 @@ def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
             continue
         ahead = {written[storage] for storage in held if storage in written}
         fills_a_part = False
-        if ahead and op.name == "aten::copy_":  # to less than any of these collectives wrote
+        if ahead and op.name == "aten::copy_" and op.tensors[0].storage_id in written:
             least = min(max(t.elements for t in ops[at].tensors) for at in ahead)
             fills_a_part = op.tensors[0].elements < least
         if word is None and (fills_a_part or _is_view(op)):
@@ -170,16 +172,43 @@ def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> A
             names = ddp._build_debug_param_to_name_mapping(given)
             ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
         # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: summed(group, bucket))
+        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
     return run(ddp, *args, **kwargs)
 
 
-def summed(group: Any, bucket: Any, dtype: Any = None) -> Any:
-    """Gradients of a bucket, as they are or compressed to another type."""
+def _summed(group: Any, bucket: Any) -> Any:
+    """Gradients of a bucket."""
+    import torch.distributed as dist
+
+    work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
+    return work.get_future().then(lambda future: future.value()[0])
+
+
+def of_later_steps(
+    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
+) -> None:
+    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
+    in which order gradients come: the last parameters' first, as a rule.
+
+    Source: PyTorch, `Reducer::rebuild_buckets`.
+    """
+    import torch.distributed as dist
+
+    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
+    if not finds_unused and set(limits) == {sys.maxsize}:
+        order, sizes = parameters[::-1], [first_bytes, most_bytes]
+        found, limits = dist._compute_bucket_assignment_by_size(order, sizes, is_sparse[::-1])
+        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
+    init(reducer, parameters, buckets, limits, *rest)
+
+
+def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+    """An all-reduce whose future has a value, which that of a fake group has not."""
     import torch
 
-    sums = bucket.buffer() if dtype is None else bucket.buffer().to(dtype)
-    torch.distributed.all_reduce(sums, group=group)
+    if (work := run(tensor, *args, **kwargs)) is None:
+        return None
     future: Any = torch.futures.Future()
-    future.set_result(sums if dtype is None else bucket.buffer().copy_(sums))
-    return future
+    future.set_result([tensor])
+    own = {name: getattr(work, name) for name in ("wait", "is_completed")}
+    return SimpleNamespace(get_future=lambda: future, **own)

@@ -128,6 +128,8 @@ class Recorder:
         """The values of a tensor; of none that is not known."""
         self._host: set[int] = set()
         """Storages in host memory."""
+        self._has_gpu = False
+        """Whether the program has named one: one that finds none has everything on the CPU."""
         self._lookups: dict[int, int] = {}
         """Sparse tensors, and what is made of them, to the rows that they hold."""
         self._node = NO_OP
@@ -193,6 +195,11 @@ class Recorder:
             args, kwargs = mapped(lambda x: cast(self._torch, x, dtype), (args, kwargs))
         node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
+        place = kwargs.get("device")
+        named = (each for each in (*args[:2], place) if isinstance(each, str))
+        self._has_gpu = self._has_gpu or any(each.startswith("cuda") for each in named)
+        if place == HOST and self._has_gpu and answer.numel() == 1:  # a counter
+            self._host.add(self.lifetimes.number(answer.untyped_storage()))
         name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
         is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
@@ -287,6 +294,8 @@ class Recorder:
         if name in BAGS and (offsets := self.known(given["offsets"])):
             lengths = map(sub, (*offsets[1:], read[INDICES].elements), offsets)
             return {"longest_bag": str(max(lengths))}
+        if given.keys() >= {*as_on_gpu.TABLES}:
+            return as_on_gpu.lookups_of(*(self.known(given[each]) for each in as_on_gpu.TABLES))
         held = [self._lookups[t.tensor_id] for t in read if t.tensor_id in self._lookups]
         if name == ROWS_OF_BAGS and made[0].layout:
             held = [read[INDICES].elements]

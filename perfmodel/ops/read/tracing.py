@@ -16,7 +16,12 @@ from unittest.mock import patch
 
 from perfmodel.errors import PerfmodelError
 from perfmodel.ops.read.as_on_gpu import over_ranks
-from perfmodel.ops.read.collective_calls import on_any_device, summed, with_sums
+from perfmodel.ops.read.collective_calls import (
+    of_later_steps,
+    on_any_device,
+    with_result,
+    with_sums,
+)
 
 OLDEST = (2, 4)
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
@@ -30,7 +35,6 @@ _COMPILERS = (
 )
 """They capture nothing under fake tensors."""
 _PARALLEL = "torch.nn.parallel.distributed:"
-_HOOKS = "torch.distributed.algorithms.ddp_comm_hooks.default_hooks"
 
 
 class ModuleError(PerfmodelError):
@@ -108,16 +112,18 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.nn:Module._apply": _apply,
         f"{_PARALLEL}DistributedDataParallel.__init__": on_any_device,
         f"{_PARALLEL}DistributedDataParallel._pre_forward": with_sums,
-        # DDP's first step has one bucket; its buckets are then built anew, of these sizes.
-        f"{_PARALLEL}_BucketCapacityConfig.compute_bucket_size_limits": lambda run, config, **_: (
-            run(config, static_graph=False, find_unused_parameters=True)
-        ),
+        "torch.distributed:Reducer.__init__": of_later_steps,
         f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
-        f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,
-        f"{_HOOKS}:_compress_hook": lambda _, dtype, group, bucket: summed(group, bucket, dtype),
+        f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,  # is NCCL here?
         "torch.nn:SyncBatchNorm.forward": over_ranks,
         "torch.distributed:_verify_params_across_processes": left_out,
         "torch.distributed:Reducer._rebuild_buckets": left_out,
+        "torch.distributed:all_reduce": with_result,
+        # TorchRec registers no weights on fake groups; groups are of the backend that there is.
+        "torch.distributed:get_backend": lambda run, *group: run(*group).replace("fake", "nccl"),
+        "torch.distributed:new_group": lambda run, *args, backend=None, **named: run(
+            *args, **named
+        ),
         "torch._C._nn:_parse_to": lambda run, *args, **named: _staying(run, 0, *args, **named),
         "torch.amp:autocast.__init__": _on_cpu,
         "torch.distributed.device_mesh:DeviceMesh.__init__": _of_real_ranks,

@@ -31,9 +31,11 @@ from perfmodel.workload.jagged import (
     exchanged_rows,
     features_of,
     finish_key_exchange,
+    joined_columns,
     keys_by_table,
     local_batch,
     received_keys,
+    sent_keys,
     start_key_exchange,
     sum_parts,
     summed_rows,
@@ -43,6 +45,7 @@ from perfmodel.workload.settings import implementation
 from perfmodel.workload.step import Run
 from perfmodel.workload.tiered.device_kernels import average_copies, is_replica
 from perfmodel.workload.tiered.source import (
+    COLUMNS,
     REDUCED,
     WITHIN,
     Group,
@@ -159,7 +162,8 @@ def _micro_batch(
         brought = [r.like(each) for each in brought]
         local = Jagged(r.like(local.values), r.like(local.lengths))
     with r.with_attributes(DISTRIBUTED if is_ahead else {}):
-        started = [start_key_exchange(r, way, local) for way in sent]
+        ordered = sent_keys(r, [*sent], local) if sent else []
+        started = [start_key_exchange(r, *each) for each in zip(sent, ordered, strict=True)]
     keys = [local for _ in ways]
     if is_ahead:
         keys = [received_keys(r, way) for way in sent] or keys
@@ -277,8 +281,11 @@ def _requested(
             pooled = summed_rows(r, run, pooled, run.linked, f"linked {number}")()
         else:
             pooled = _empty_pooled(r, run.batch * run.groups)
-    sizes = [sum(own) for own in widths]
-    return [width for own in widths for width in own], exchanged_rows(r, run, pooled, sizes, group)
+    every, sizes = [width for own in widths for width in own], [sum(own) for own in widths]
+    wait = exchanged_rows(r, run, pooled, sizes, group)
+    if way != COLUMNS:
+        return every, wait
+    return every, lambda: joined_columns(r, wait(), len(every))
 
 
 def _empty_pooled(r: Recorder, samples: int) -> Tensor:

@@ -24,9 +24,9 @@ from perfmodel.ops.vocabulary.embedding import ACCELERATOR
 from perfmodel.workload.eager.calls import Gradients
 from perfmodel.workload.eager.embedding_bag import batched, look_up, update
 from perfmodel.workload.eager.recorder import Recorder
-from perfmodel.workload.jagged import ITEM_BYTES, Jagged, offsets, record_row_op
+from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, row_bytes, state_bytes
+from perfmodel.workload.tables import FP32_BYTES, Table, row_bytes, state_bytes
 from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
 from perfmodel.workload.tiered.source import MIN_ROWS, Group
 
@@ -103,8 +103,8 @@ class HotRows(DeviceTables):
         popular, run = pipeline.popular_frac, group.run
         # Keys that are looked for among the hot rows, and bytes of two batches (one of each kind)
         # that wait to be whole.
-        each = group.lookups / group.samples * ITEM_BYTES
-        each += run.workload.dense_features * ITEM_BYTES
+        each = group.lookups / group.samples * FP32_BYTES
+        each += run.workload.dense_features * FP32_BYTES
         parted = {"keys": float(group.lookups), "waiting_bytes": 2.0 * each * run.batch}
         if popular and run.micro_batch.popular:
             others = group.of_samples(replace(run, micro_batch=MicroBatch()))

@@ -179,7 +179,7 @@ def test_torchrecs_plans_for_other_tables_are_refused(
 @pytest.mark.parametrize(
     ("kind", "ranks", "columns", "heights", "expected"),
     [
-        ("table_column_wise", [1, 1, 2, 2], 4, [1.0] * 4, ("column_wise", (1, 2))),
+        ("table_column_wise", [1, 1, 2, 2], 4, [1.0] * 4, ("column_wise", (1, 1, 2, 2))),
         ("row_wise", [0, 1, 2], 1, [0.5, 0.5, 0.0], ("row_wise", (0, 1))),
     ],
 )
