@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.base.units import human_us
+from perfmodel.base.units import counted, human_us
 from perfmodel.cli.console import assumed
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import (
@@ -29,7 +29,7 @@ from perfmodel.cli.output import (
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Block, Table, Times, Verdict, counted, percent
+from perfmodel.reporting.tables import Block, Table, Times, Verdict, percent
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult

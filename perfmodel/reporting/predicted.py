@@ -11,7 +11,7 @@ from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
-from perfmodel.base.units import BYTES_PER_GB, error_pct, human_us
+from perfmodel.base.units import BYTES_PER_GB, counted, error_pct, human_us
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table, Verdict
 
@@ -85,12 +85,12 @@ def _title(source: Record) -> str:
         name, software = source["workload"], source["implementation"]
         return f"{name} ({software}), {what}, batch {source['batch']:,}"
     if not source["ranks"]:
-        ranks = tables.counted(len(source["execution_traces"]), "rank")
+        ranks = counted(len(source["execution_traces"]), "rank")
         return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
     if "operators" in source:
-        return f"{source['trace']}: {tables.counted(source['operators'], 'operator')}"
-    ranks = tables.counted(len(source["ranks"]), "rank")
-    events = tables.counted(source["events"], "event")
+        return f"{source['trace']}: {counted(source['operators'], 'operator')}"
+    ranks = counted(len(source["ranks"]), "rank")
+    events = counted(source["events"], "event")
     return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
@@ -247,7 +247,7 @@ def _lines_of_steps(answer: Record) -> Iterator[str]:
         errors += [f"{name} {tables.percent(sum(sizes), len(sizes))}"] if sizes else []
     yield f"Mean absolute error of steps left out: {', '.join(errors)}."
     inside = sum(each["low_us"] <= us <= each["high_us"] for us, each in left_out)
-    yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
+    yield f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}."
 
 
 def _steps_table(answer: Record, rank: str) -> Table:
