@@ -21,17 +21,7 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import (
-    NAME,
-    SIZE,
-    TIME,
-    Block,
-    Column,
-    Table,
-    Verdict,
-    columns,
-    three_digits,
-)
+from perfmodel.reporting.tables import NAME, SIZE, TIME, Block, Column, Table, Verdict, columns
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -191,7 +181,7 @@ def sweep(
         for name, row in answer["best"].items():
             at = ", ".join(f"{axis} {tables.number_text(row[axis])}" for axis in swept.axes)
             head, form, factor = _units(name, row[name])
-            text = human_us(row[name]) if form == TIME else three_digits(row[name] * factor)
+            text = human_us(row[name]) if form == TIME else tables.three_digits(row[name] * factor)
             yield Verdict(f"best {' '.join(head.split())} {text}: {at}")
         yield assumed("its best point", answer["assumed"])
         if answer["pareto"]:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import ceil
 from pathlib import PurePath
 from statistics import median
@@ -180,10 +180,11 @@ def _of_costs(answers: Sequence[Record]) -> Iterator[str]:
     if near:
         yield f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}"
     if lacking := [cost["unpriced"] for cost in costs.values() if cost["unpriced"]]:
-        parts = Counter(re.sub("^device .*", "device", part) for each in lacking for part in each)
+        every = chain.from_iterable(lacking)
+        parts = Counter("device" if part.startswith("device ") else part for part in every)
         of = ", ".join(f"{part} ({count})" for part, count in parts.most_common())
         hint = f"--set {of.split(' ')[0]}.price_usd=USD"
-        yield f"{len(lacking)} have no cost, for want of prices: {of}; {hint}"
+        yield f"No cost of {len(lacking)}, for want of prices: {of}; {hint}"
 
 
 def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:

@@ -134,7 +134,7 @@ def test_whose_price_is_missing_is_said() -> None:
     lines = [str(each) for each in prediction_blocks(several)]
     missing = "host generic-server (2), device (1), nic connectx-8 (1)"
     hint = "--set host.price_usd=USD"
-    assert f"3 have no cost, for want of prices: {missing}; {hint}" in lines
+    assert f"No cost of 3, for want of prices: {missing}; {hint}" in lines
     priced = predict("criteo-kaggle", hardware="t4", settings=["host.price_usd=2000"])
     assert priced.results[0].cost is not None
     assert priced.results[0].cost["unpriced"] == []
