@@ -111,11 +111,7 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
     """Per device row: row of the innermost operator around its launch call, or -1."""
-    launch, result = links.device_launch, np.full(len(links.device_rows), NONE, np.int64)
-    called = launch[launch >= 0]
-    ops = rank.of(Category.CPU_OP)
-    result[launch >= 0] = innermost(rank, rank.thread[called], rank.start_us[called], ops)
-    return result
+    return Nesting(rank, rank.of(Category.CPU_OP)).innermost(links.device_launch)
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
@@ -187,11 +183,6 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     return np.where(inside, at, NONE)
 
 
-def innermost(rank: RankTrace, thread: Ints, time_us: Floats, containers: Ints) -> Ints:
-    """Per thread and time: row of the innermost of `containers` (by start) around it, or -1."""
-    return Nesting(rank, containers).around(thread, time_us, time_us)
-
-
 class Nesting:
     """Host events of one rank, and which of them lie in which on their threads."""
 
@@ -202,23 +193,21 @@ class Nesting:
         self.parent[self.rows] = np.append(self.rows, NONE)[enclosing(rank, self.rows)]
         self._keys = thread_keys(rank.thread[self.rows], rank.start_us[self.rows])
 
-    def around(self, thread: Ints, time_us: Floats, until_us: Floats) -> Ints:
-        """Per thread and time: row of the innermost event (by start) around it that does not end
-        before `until_us`, or -1."""
-        rank = self.rank
+    def around(self, thread: Ints, time_us: Floats) -> Ints:
+        """Per thread and time: row of the innermost event (by start) around it, or -1."""
         if not len(self.rows):
             return np.full(len(thread), NONE, np.int64)
+        rank = self.rank
         at = np.searchsorted(self._keys, thread_keys(thread, time_us), side="right") - 1
         at = np.append(self.rows, NONE)[at]
         at = np.where(rank.thread[at] == thread, at, NONE)
-        while (over := (at >= 0) & (rank.end_us[at] < until_us)).any():
+        while (over := (at >= 0) & (rank.end_us[at] < time_us)).any():
             at = np.where(over, self.parent[at], at)
         return at
 
     def innermost(self, rows: Ints) -> Ints:
-        """For each of `rows` (or -1) the innermost event that it lies in, or -1."""
-        rank = self.rank
-        found = self.around(rank.thread[rows], rank.start_us[rows], rank.end_us[rows])
+        """For each of `rows` (or -1) the innermost event that it begins in, or -1."""
+        found = self.around(self.rank.thread[rows], self.rank.start_us[rows])
         return np.where(rows >= 0, found, NONE)
 
     def chain(self, events: Ints) -> Iterator[Ints]:

@@ -131,12 +131,8 @@ class Trace:
 
     def __repr__(self) -> str:
         ranks = ", ".join(str(rank.rank) for rank in self.ranks)
-        counts = (
-            (sum(map(len, self.ranks)), "event"),
-            (len(self.execution_traces), "execution trace"),
-            (len(self.warnings), "warning"),
-        )
-        events, graphs, warnings = (counted(*each) for each in counts)
+        counts = sum(map(len, self.ranks)), len(self.execution_traces), len(self.warnings)
+        events, graphs, warnings = map(counted, counts, ("event", "execution trace", "warning"))
         about = f"ranks [{ranks}], {events}, device {self.device!r}, {graphs}, {warnings}"
         return f"Trace({self.source!r}: {about})"
 

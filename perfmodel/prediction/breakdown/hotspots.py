@@ -20,7 +20,7 @@ from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import Links, Nesting, differentiated_ops, innermost
+from perfmodel.trace.link import Links, Nesting, differentiated_ops
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, NUMBERED_MARK
 
 _WRAPPER_MODULE = re.compile(
@@ -297,7 +297,7 @@ class Hotspots:
         running = np.full(len(launch), NONE, np.int64)
         called = launch[meanwhile]
         main = np.repeat(np.array(main_threads, np.int64), len(called))
-        running[meanwhile] = innermost(rank, main, rank.start_us[called], of_main)
+        running[meanwhile] = Nesting(rank, of_main).around(main, rank.start_us[called])
         differentiates = np.append(differentiated_ops(rank), NONE)
         forward = np.full(len(launch), NONE, np.int64)
         # That of the outermost operator that has one: what a backward pass computes anew is of
