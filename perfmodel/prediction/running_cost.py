@@ -284,8 +284,8 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
     costs = operating_costs(machine)
     bill = costs.economics(rate, activity_of(result, machine))
     per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-    per["unpriced"] = [*costs.unpriced]
-    return per | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
+    told: dict[str, Any] = per | {"unpriced": [*costs.unpriced]}
+    return told | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:
