@@ -31,9 +31,12 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
-    _, _, settings = results[0].hardware.partition(" (")
-    if several := len(results) > 1:  # of which each has the same
-        results = [replace(each, hardware=each.hardware.split(" (")[0]) for each in results]
+    full, settings = [each.hardware for each in results], ""
+    if several := len(results) > 1:  # of which all may have the same, said once
+        _, begins, rest = full[0].rpartition(" (")
+        settings = begins + rest if begins else ""
+        settings = settings if all(each.endswith(settings) for each in full) else ""
+        results = [replace(r, hardware=r.hardware.removesuffix(settings)) for r in results]
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
@@ -42,14 +45,14 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     device = _DEVICE if has_device else ""
     yield Verdict(_verdict(results, answers, has_device))
     yield _summary(results, answers, device)
-    for name, answer in named:
+    for hardware, (name, answer) in zip(full, named, strict=True):
         lines = () if several else _lines_of(source, answer)
-        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
+        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, hardware)))
         if not several or in_full:
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield from _of_costs(answers)
-        yield f"All with {settings.removesuffix(')')}" if settings else ""
+        yield f"All with {settings[2:-1]}" if settings else ""
         if device and "node.host=" not in settings:
             yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
@@ -154,10 +157,10 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
         yield f"critical path: {shares}; latency of one step {latency}"
 
 
-def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
+def _serving_lines(source: Record, hardware: str) -> Iterator[str]:
     """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
-        if row["hardware"].split(" (")[0] != answer["hardware"].split(" (")[0]:
+        if row["hardware"] != hardware:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
