@@ -61,6 +61,28 @@ def test_a_name_is_registered_once(designs: Registry[str]) -> None:
     assert designs["neo"] == "b"
 
 
+def test_what_broke_off_the_imports_is_made_up_for_by_the_next_call(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    home = tmp_path / "home_of_things"
+    home.mkdir()
+    (home / "__init__.py").write_text("asked, registry = [], None\n")
+    (home / "a.py").write_text("from home_of_things import registry\nregistry.register('a')(1)\n")
+    (home / "b.py").write_text(
+        "from home_of_things import asked, registry\n"
+        "asked.append(1)\n"
+        "if len(asked) == 1:\n    raise KeyboardInterrupt\n"
+        "registry.register('b')(2)\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    found: Registry[int] = Registry("thing", home="home_of_things")
+    monkeypatch.setattr("home_of_things.registry", found)
+    with pytest.raises(KeyboardInterrupt):
+        found.get("b")
+    assert found.get("b") == 2
+    assert list(found) == ["a", "b"]
+
+
 def test_plug_ins_load_on_first_use_only(monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[str] = []
 

@@ -105,9 +105,13 @@ class Registry(Generic[T]):
 
     def _load(self) -> None:
         if self._home is not None:
-            home, self._home = self._home, None
-            for module in iter_modules(getattr(import_module(home), "__path__", ())):
-                import_module(f"{home}.{module.name}")
+            home, self._home = self._home, None  # its modules may ask while they are imported
+            try:
+                for module in iter_modules(getattr(import_module(home), "__path__", ())):
+                    import_module(f"{home}.{module.name}")
+            except BaseException:  # Ctrl-C too: the next call imports the rest
+                self._home = home
+                raise
         if self._group is not None:
             group, self._group = self._group, None
             for point in _installed():

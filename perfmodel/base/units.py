@@ -52,6 +52,11 @@ def unit_of(name: str) -> str | None:
     return match
 
 
+def counted(number: int, thing: str) -> str:
+    """`1 rank`, `4,087 events`."""
+    return f"{number:,} {thing}{'' if number == 1 else 's'}"
+
+
 def human_us(value_us: float) -> str:
     """A duration for people: `870 ns`, `12.3 us`, `4.57 ms`, `1.20 s`."""
     size = abs(value_us)

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from perfmodel.api import ALL
-from perfmodel.base.units import human_us
+from perfmodel.base.units import counted, human_us
 from perfmodel.cli.console import assumed
 from perfmodel.cli.options import DEFAULT_MAX_GB, PACKAGED, KernelOptions, max_bytes
 from perfmodel.cli.output import (
@@ -29,7 +29,7 @@ from perfmodel.cli.output import (
 from perfmodel.errors import UsageError
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import Block, Table, Times, Verdict, counted, percent
+from perfmodel.reporting.tables import Block, Table, Times, Verdict, percent
 
 if TYPE_CHECKING:
     from perfmodel.prediction.comparison import Comparison, DesignResult
@@ -130,7 +130,7 @@ def _blocks(comparison: Comparison) -> Iterator[Block]:
     plain = [each | row.memory_gb | {"label": _label(row)} for row, each in pairs]
     own = [each for each in plain if each["design"] not in same]
     bottlenecks = [
-        why | {"design": each["design"], "gain": gain and f"{gain:.2f}x"}
+        why | {"design": each["design"], "gain": gain and f"{_ratio(gain)}x"}
         for each in own
         if (why := each["bottleneck"])
         for gain in (why["lever_speed_up"],)
@@ -275,7 +275,7 @@ def diff(
 
 
 def _changes(compared: Difference, top: int) -> Iterator[Block]:
-    from perfmodel.plot.names import readable_name
+    from perfmodel.plot.names import readable_names
     from perfmodel.reporting.sides import FAMILY, GROUPS, PATH
 
     kinds = {*compared.of(PATH).name, *compared.of(FAMILY).name}
@@ -285,10 +285,11 @@ def _changes(compared: Difference, top: int) -> Iterator[Block]:
     yield from compared.notes
     for group, title in zip(GROUPS, _TITLES, strict=True):
         every, records = compared.of(group), []
-        for change in every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records"):
+        some = every[(every.a_us != 0) | (every.b_us != 0)][:top].to_dict("records")
+        for change, words in zip(some, readable_names([x["name"] for x in some]), strict=True):
             share = percent(change["change_us"], change["a_us"])
             share = share if share.startswith(("-", "0.0")) else f"+{share}"
-            words = named if change["name"] in kinds else readable_name
-            records.append(change | {"name": words(change["name"]), "share": share})
+            name = named(change["name"]) if change["name"] in kinds else words
+            records.append(change | {"name": name, "share": share})
         if records:
             yield Table(title, _COLUMNS, records)

@@ -10,10 +10,11 @@ from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any
 
+from perfmodel.base.units import counted
 from perfmodel.errors import Note
 from perfmodel.reporting import tables
 from perfmodel.reporting.predicted import assumed_text
-from perfmodel.reporting.tables import Block, Record, Table, counted, one_line
+from perfmodel.reporting.tables import Block, Record, Table, one_line
 
 _MIN_WIDTH, _MAX_WIDTH = 40, 1000
 MAX_WARNINGS = 4

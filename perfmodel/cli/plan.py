@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import BYTES_PER_GB, human_us
+from perfmodel.base.units import BYTES_PER_GB, counted, human_us
 from perfmodel.cli.console import LINE, alike, assumed
 from perfmodel.cli.options import PACKAGED, Format, KernelOptions
 from perfmodel.cli.output import (
@@ -21,7 +21,7 @@ from perfmodel.cli.output import (
     wrote,
 )
 from perfmodel.reporting import tables
-from perfmodel.reporting.tables import NAME, SIZE, Block, Column, Table, Verdict, columns, counted
+from perfmodel.reporting.tables import NAME, SIZE, TIME, Block, Column, Table, Verdict, columns
 
 if TYPE_CHECKING:
     from perfmodel.explore import Sweep
@@ -140,13 +140,20 @@ MAX_ROWS = 20
 J_PER_KWH = 3.6e6
 _ELASTICITIES = "axis:name;objective;base:,.6g;at_base=at base:size;elasticity:+.3f"
 _UNITS = {
-    "step_us": ("step", tables.TIME, 1.0),
+    "step_us": ("step", TIME, 1.0),
     "samples_per_s": ("samples/s", SIZE, 1.0),
     "cost_usd_per_million": ("USD per\n{}", SIZE, 1.0),
     "energy_j_per_sample": ("kWh per\n{}", SIZE, 1e6 / J_PER_KWH),
     "power_w": ("power (W)", SIZE, 1.0),
 }
 """Heads and forms of objectives, in the units of `compare`, and their factors to a million."""
+
+
+def _units(objective: str, best: float) -> tuple[str, str, float]:
+    """Head, form and factor of an objective of which the `best` is shown."""
+    head, form, factor = _UNITS[objective]
+    more, many = tables.per_samples([best * factor]) if "{}" in head else (1.0, "")
+    return head.format(many), form, factor * more
 
 
 def sweep(
@@ -173,7 +180,9 @@ def sweep(
         yield f"{answer['source']['input']}: {counted(answer['points'], 'point')}"
         for name, row in answer["best"].items():
             at = ", ".join(f"{axis} {tables.number_text(row[axis])}" for axis in swept.axes)
-            yield Verdict(f"best {tables.figure_text(name, row[name])}: {at}")
+            head, form, factor = _units(name, row[name])
+            text = human_us(row[name]) if form == TIME else tables.three_digits(row[name] * factor)
+            yield Verdict(f"best {' '.join(head.split())} {text}: {at}")
         yield assumed("its best point", answer["assumed"])
         if answer["pareto"]:
             title, records, heads = _points(swept, [row["point"] for row in answer["pareto"]])
@@ -197,11 +206,9 @@ def _points(found: Sweep, front: Sequence[int]) -> tuple[str, list[dict[str, Any
     heads = [Column(name, name.replace(".", ".\n"), forms[name], keep=True) for name in ordered]
     heads += columns("mark=:s") if is_marked else []
     records = [{**row, "mark": "*" if row["point"] in front else ""} for row in rows]
-    for name in found.objectives:
-        head, form, factor = _UNITS[name]
-        sizes = [row[name] and row[name] * factor for row in rows]
-        more, many = tables.per_samples(sizes) if "{}" in head else (1.0, "")
-        for record, size in zip(records, sizes, strict=True):
-            record[name] = size and size * more
-        heads.append(Column(name, head.format(many), form))
+    for name, at in found.best().items():
+        head, form, factor = _units(name, found.row(at)[name])
+        for record in records:
+            record[name] = record[name] and record[name] * factor
+        heads.append(Column(name, head, form))
     return title, records, heads

@@ -11,13 +11,13 @@ from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import human_us
+from perfmodel.base.units import counted, human_us
 from perfmodel.cli.console import LINE
 from perfmodel.cli.output import STDOUT, Output, check_figure, refuse_cautions, save_figure
 from perfmodel.cli.prediction_options import DEFAULTS, PredictionOptions, refuse_conflicting
 from perfmodel.errors import UsageError
 from perfmodel.reporting.predicted import prediction_blocks
-from perfmodel.reporting.tables import Block, Record, Table, columns, counted, number_text
+from perfmodel.reporting.tables import Block, Record, Table, columns, number_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

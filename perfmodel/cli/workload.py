@@ -6,9 +6,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from perfmodel.base.units import counted
 from perfmodel.cli.console import LINE, alike
 from perfmodel.cli.output import STDOUT, Output, working, wrote
-from perfmodel.reporting.tables import Block, Table, counted
+from perfmodel.reporting.tables import Block, Table
 
 if TYPE_CHECKING:
     from perfmodel.workload.recovered import Fact, Recovered

@@ -83,6 +83,8 @@ def _text(value: object, column: str) -> str:
     return f"{number:,.1f}" if is_plain else f"{number:.3g}"
 
 
+WAIT_BEFORE = "wait before "
+"""Begins the label of a wait that no edge explains, ahead of what came late."""
 _AUTOGRAD = re.compile(r"^autograd::engine::evaluate_function: ")
 _RESULT = re.compile(r"^(void|int|float|bool|static|std::enable_if<.*?>::type|std::enable_if\S*) ")
 _INNERMOST, _CALL = re.compile(r"<[^<>]*>"), re.compile(r"\((?!anonymous namespace\))")
@@ -116,6 +118,8 @@ def short_name(name: str) -> str:
     `void at::native::reduce_kernel<512, 1, X>(X)` becomes `reduce_kernel`; operators such as
     `aten::linear` and copies such as `Memcpy HtoD (Pinned -> Device)` stay as they are.
     """
+    if name.startswith(WAIT_BEFORE):
+        return WAIT_BEFORE + short_name(name.removeprefix(WAIT_BEFORE))
     name = _AUTOGRAD.sub("", name).strip()
     if not _RESULT.match(name) and "<" not in name and "(" not in name:
         return name

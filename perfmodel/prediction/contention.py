@@ -22,6 +22,7 @@ from perfmodel.cost.gpu.analysis import groups_of
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.lower import CPU
 from perfmodel.ops.families import COMPUTE_BOUND, MEMORY_BOUND, classes_of_kernels
+from perfmodel.ops.read.arguments import collective_of
 from perfmodel.ops.rows import Rows
 from perfmodel.prediction.scheduled import ScheduledSteps
 from perfmodel.prediction.transferred import known_machine, source_machine
@@ -260,13 +261,8 @@ LONG_US = 15.0
 """assumed: kernels from this length on use all of what bounds them; shorter ones wait for data."""
 LARGE_BYTES = 2.0**26
 """Of this size on collectives move bytes at their full rate."""
-_COLLECTIVE_NAMES = (
-    ("all_reduce", ("allreduce", "all_reduce")),
-    ("reduce_scatter", ("reducescatter", "reduce_scatter")),
-    ("all_gather", ("allgather", "all_gather")),
-    ("broadcast", ("broadcast",)),
-)
-"""Op of the vocabulary by what a kernel's name holds; all others exchange."""
+_NOT_EXCHANGED = ("all_reduce", "reduce_scatter", "all_gather", "broadcast")
+"""Collectives that kernels are named after; all other kernels exchange."""
 
 
 def without_contention(trace: Trace, graph: ExecutionGraph, duration_us: Floats) -> Floats | None:
@@ -310,11 +306,8 @@ def measured_load(
     columns["reads"][nodes] = np.isin(kind, (COMPUTE_BOUND, MEMORY_BOUND))
 
     here = _transfers(graph)
-    names = [graph.labels[node].lower() for node in here.tolist()]
-    ops = [
-        next((op for op, words in _COLLECTIVE_NAMES if any(map(name.count, words))), "all_to_all")
-        for name in names
-    ]
+    names = [collective_of(graph.labels[node]) for node in here.tolist()]
+    ops = [name if name in _NOT_EXCHANGED else "all_to_all" for name in names]
     ranks = max(trace.world_size, 2)
     taken_us = np.maximum(duration_us[here], 1e-3)
 

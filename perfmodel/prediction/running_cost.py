@@ -284,11 +284,8 @@ def _bill(source: Mapping[str, Any], result: Result) -> dict[str, Any] | None:
     costs = operating_costs(machine)
     bill = costs.economics(rate, activity_of(result, machine))
     per = {"per": "samples" if samples else "batches", "copies": copies, "rate_per_s": rate}
-    return (
-        per
-        | {"unpriced": [*costs.unpriced]}
-        | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
-    )
+    told: dict[str, Any] = per | {"unpriced": [*costs.unpriced]}
+    return told | {name.removesuffix("_samples"): getattr(bill, name) for name in COSTS}
 
 
 def unlimited(machine: Cluster) -> Cluster:
@@ -369,8 +366,9 @@ def cheapest_first(machines: Sequence[Any], on: Callable[[Any], Prediction]) -> 
             found.append(on(name))
         except PerfmodelError as error:
             refused.append(error)
-            why = "their memory is too small (by how much, and what would do: --hardware NAME)"
-            why = why if isinstance(error, DoesNotFit) else str(error).removeprefix(f"{name}: ")
+            why = str(error).removeprefix(f"{name}: ")
+            if isinstance(error, DoesNotFit):
+                why = "their memory is too small (by how much, and what would do: --hardware NAME)"
             left_out.setdefault(why, []).append(str(name))
     if not found:
         raise refused[-1]

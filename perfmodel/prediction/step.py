@@ -155,11 +155,9 @@ STEPS_KNOWN = 128
 @lru_cache(maxsize=STEPS_KNOWN)
 def fits(step: Step) -> bool:
     """Whether memory holds it on every rank, in the workload's own software."""
-    device, classes = (
-        step.machine.node.device,
-        deciding_classes(step.every_class, "held_rows_bytes"),
-    )
-    graphs = (step.graph(each.ranks[0]) for each in classes)
+    device = step.machine.node.device
+    fullest = deciding_classes(step.every_class, "held_rows_bytes")
+    graphs = (step.graph(each.ranks[0]) for each in fullest)
     uses = (memory_use(graph, in_host_memory=device.target == CPU) for graph in graphs)
     most = max(use.total_bytes for use in uses if use)  # recorded ops know their storages
     return most + driver_bytes(device) <= device.hbm_bytes

@@ -11,7 +11,7 @@ import numpy as np
 
 from perfmodel.base.answers import OWN_MODELS, made_by
 from perfmodel.base.arrays import Floats
-from perfmodel.base.units import error_pct, human_us
+from perfmodel.base.units import counted, error_pct, human_us
 from perfmodel.errors import Note, prefixed, said_dict
 from perfmodel.hardware.schema import SOURCED, FigureRead
 from perfmodel.prediction.breakdown.completeness import Gap
@@ -312,7 +312,7 @@ class Prediction:
     def __repr__(self) -> str:
         steps = [each.text for each in self.results[:MOST_SHOWN]]
         steps += [f"{more} more"] if (more := len(self.results) - MOST_SHOWN) > 0 else []
-        about = f"{', '.join(steps)}; {len(self.warnings)} warnings"
+        about = f"{', '.join(steps)}; {counted(len(self.warnings), 'warning')}"
         return f"Prediction({self.source['trace']!r}: {about})"
 
     def _repr_html_(self) -> str:

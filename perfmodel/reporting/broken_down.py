@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, counted, human_us
 from perfmodel.plot.names import named
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Block, Command, Heading, Table
@@ -181,7 +181,7 @@ def tree(modules: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 def about(found: Breakdown) -> str:
     """The source, its device and how many ranks it has."""
-    ranks = tables.counted(len(found.ranks), "rank")
+    ranks = counted(len(found.ranks), "rank")
     return f"{tables.source_text(found.source)}: {found.ranks[0].device}, {ranks}"
 
 
@@ -201,7 +201,7 @@ def _ranks(breakdown: Breakdown) -> Table:
     holds_up = waiting is not None and waiting.straggler == breakdown.slowest.rank
     marked = "the others wait for it" if holds_up else "the slowest"
     marked = f"; * {marked}" if len(records) > 1 else ""
-    title = f"Ranks, mean of {tables.counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
+    title = f"Ranks, mean of {counted(breakdown.ranks[0].summary.steps, 'step')}{marked}"
     return Table(title, f"{heads};waiting_us=waiting:us!;cause={cause}:name!", records)
 
 
@@ -227,7 +227,8 @@ def gain_blocks(listed: Sequence[Gain], unrecorded: str = "") -> Iterator[str]:
         why = unrecorded or "no what-if alone gains more than 1 % of the step."
         yield f"\nLargest gains: {why}"
         return
-    yield Heading("\nLargest gains (simulated one at a time)")
+    step_us = listed[0].gain_us / listed[0].gain_frac
+    yield Heading(f"\nLargest gains of a scheduled step of {human_us(step_us)} (one at a time)")
     times = tables.Times(gain.gain_us for gain in listed)
     for gain in listed:
         saved = f"-{times(gain.gain_us)} {times.unit}, {tables.percent(gain.gain_frac, 1)}"

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel import __version__
-from perfmodel.base.units import human_us
 from perfmodel.plot.names import named
 from perfmodel.prediction.breakdown.completeness import incomplete
 from perfmodel.prediction.breakdown.tables import MAX_ROWS
@@ -230,7 +229,7 @@ def _gains(
         blocks = list(gain_blocks(listed, why))
         if base.mode != REPLAY or result.baseline:
             given = ", without the what-ifs of this page" if result.baseline else ""
-            blocks.insert(0, f"Of a step of {human_us(base.step_us)} on {result.hardware}{given}:")
+            blocks.insert(0, f"On {result.hardware}{given}:")
         yield _html(blocks)
 
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from itertools import chain
 from math import ceil
 from pathlib import PurePath
 from statistics import median
 from typing import TYPE_CHECKING
 
-from perfmodel.base.units import BYTES_PER_GB, error_pct, human_us
+from perfmodel.base.units import BYTES_PER_GB, counted, error_pct, human_us
 from perfmodel.reporting import tables
 from perfmodel.reporting.tables import Record, Table, Verdict
 
@@ -31,9 +31,12 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     """What it is of, the verdict, the results and what was measured, then steps, ranks, the
     critical path and kernels; assumed hardware values `in_full`."""
     source, results = prediction.source, prediction.results
-    _, _, settings = results[0].hardware.partition(" (")
-    if several := len(results) > 1:  # of which each has the same
-        results = [replace(each, hardware=each.hardware.split(" (")[0]) for each in results]
+    full, settings = [each.hardware for each in results], ""
+    if several := len(results) > 1:  # of which all may have the same, said once
+        _, begins, rest = full[0].rpartition(" (")
+        settings = begins + rest if begins else ""
+        settings = settings if all(each.endswith(settings) for each in full) else ""
+        results = [replace(r, hardware=r.hardware.removesuffix(settings)) for r in results]
     answers = [result.to_dict() for result in results]
     named = list(zip(map(_name, results), answers, strict=True))
     yield _title(source)
@@ -42,14 +45,14 @@ def prediction_blocks(prediction: Prediction, *, in_full: bool = False) -> Itera
     device = _DEVICE if has_device else ""
     yield Verdict(_verdict(results, answers, has_device))
     yield _summary(results, answers, device)
-    for name, answer in named:
+    for hardware, (name, answer) in zip(full, named, strict=True):
         lines = () if several else _lines_of(source, answer)
-        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, answer)))
+        yield from (f"{name}: {line}" for line in (*lines, *_serving_lines(source, hardware)))
         if not several or in_full:
             yield assumed_text(name, answer["assumed"], in_full=in_full)
     if several:
         yield from _of_costs(answers)
-        yield f"All with {settings.removesuffix(')')}" if settings else ""
+        yield f"All with {settings[2:-1]}" if settings else ""
         if device and "node.host=" not in settings:
             yield "Each on the host that it is sold with; on one: --set node.host=generic-server"
         assumed = [each for answer in answers for each in answer["assumed"]]
@@ -85,12 +88,12 @@ def _title(source: Record) -> str:
         name, software = source["workload"], source["implementation"]
         return f"{name} ({software}), {what}, batch {source['batch']:,}"
     if not source["ranks"]:
-        ranks = tables.counted(len(source["execution_traces"]), "rank")
+        ranks = counted(len(source["execution_traces"]), "rank")
         return f"{tables.source_text(source['trace'])}: execution trace of {ranks}"
     if "operators" in source:
-        return f"{source['trace']}: {tables.counted(source['operators'], 'operator')}"
-    ranks = tables.counted(len(source["ranks"]), "rank")
-    events = tables.counted(source["events"], "event")
+        return f"{source['trace']}: {counted(source['operators'], 'operator')}"
+    ranks = counted(len(source["ranks"]), "rank")
+    events = counted(source["events"], "event")
     return f"{tables.source_text(source['trace'])}: {source['device']}, {ranks}, {events}"
 
 
@@ -154,10 +157,10 @@ def _lines_of(source: Record, answer: Record) -> Iterator[str]:
         yield f"critical path: {shares}; latency of one step {latency}"
 
 
-def _serving_lines(source: Record, answer: Record) -> Iterator[str]:
+def _serving_lines(source: Record, hardware: str) -> Iterator[str]:
     """Latency at a rate, or the rate within a latency."""
     for row in source.get("serving", ()):
-        if row["hardware"].split(" (")[0] != answer["hardware"].split(" (")[0]:
+        if row["hardware"] != hardware:
             continue
         if "rate_per_s" in row:
             found = row["note"] or (
@@ -180,10 +183,11 @@ def _of_costs(answers: Sequence[Record]) -> Iterator[str]:
     if near:
         yield f"Within the 90 % interval of the best, {known[0]}: {', '.join(near)}"
     if lacking := [cost["unpriced"] for cost in costs.values() if cost["unpriced"]]:
-        parts = Counter(re.sub("^device .*", "device", part) for each in lacking for part in each)
+        every = chain.from_iterable(lacking)
+        parts = Counter("device" if part.startswith("device ") else part for part in every)
         of = ", ".join(f"{part} ({count})" for part, count in parts.most_common())
         hint = f"--set {of.split(' ')[0]}.price_usd=USD"
-        yield f"{len(lacking)} have no cost, for want of prices: {of}; {hint}"
+        yield f"No cost of {len(lacking)}, for want of prices: {of}; {hint}"
 
 
 def _summary(results: Sequence[Result], answers: Sequence[Record], device: str) -> Table:
@@ -247,7 +251,7 @@ def _lines_of_steps(answer: Record) -> Iterator[str]:
         errors += [f"{name} {tables.percent(sum(sizes), len(sizes))}"] if sizes else []
     yield f"Mean absolute error of steps left out: {', '.join(errors)}."
     inside = sum(each["low_us"] <= us <= each["high_us"] for us, each in left_out)
-    yield f"In their 90 % intervals: {inside} of {tables.counted(len(left_out), 'step')}."
+    yield f"In their 90 % intervals: {inside} of {counted(len(left_out), 'step')}."
 
 
 def _steps_table(answer: Record, rank: str) -> Table:

@@ -10,7 +10,7 @@ from statistics import median
 from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
-from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, human_us
+from perfmodel.base.units import BYTES_PER_GB, US_PER_MS, counted, human_us
 from perfmodel.plot.names import named, shortened_apart
 
 if TYPE_CHECKING:
@@ -275,11 +275,6 @@ def interval(low_us: float | None, high_us: float | None) -> str | None:
     if low_us is None or high_us is None:
         return None
     return f"{human_us(low_us)} to {human_us(high_us)}"
-
-
-def counted(number: int, thing: str) -> str:
-    """`1 rank`, `4,087 events`."""
-    return f"{number:,} {thing}{'' if number == 1 else 's'}"
 
 
 def source_text(source: str) -> str:

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from functools import lru_cache
+from io import BytesIO
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from perfmodel.errors import TraceError
@@ -20,41 +20,6 @@ from perfmodel.trace.execution_trace_arguments import PARTS, json_list
 
 if TYPE_CHECKING:
     from perfmodel.trace.execution_trace_columns import ExecutionTrace
-
-_MAX_VARINT_BYTES = 10
-
-
-class StreamError(ValueError):
-    """A length that is broken or reaches beyond the content."""
-
-
-def varint(content: bytes | memoryview, start: int) -> tuple[int, int]:
-    """The unsigned varint at `start`, and where it ends; raises `StreamError`."""
-    value = 0
-    for index in range(_MAX_VARINT_BYTES):
-        if start + index >= len(content):
-            raise StreamError(f"the content ends early, at byte {len(content)}")
-        byte = content[start + index]
-        value |= (byte & 0x7F) << (7 * index)
-        if byte < 0x80:
-            return value, start + index + 1
-    raise StreamError(f"no length at byte {start}")
-
-
-def delimited_messages(content: bytes) -> Iterator[tuple[int, memoryview]]:
-    """(first byte, body) of each message; raises `StreamError` before reading beyond the end."""
-    view = memoryview(content)
-    at = 0
-    while at < len(view):
-        size, start = varint(view, at)
-        if size > len(view) - start:
-            raise StreamError(
-                f"the message at byte {start} says {size} bytes, {len(view) - start} are left: "
-                "the file was cut or is not a Chakra trace"
-            )
-        yield start, view[start : start + size]
-        at = start + size
-
 
 PACKAGE = "ChakraProtoMsg"
 
@@ -142,37 +107,30 @@ def messages() -> Messages:
     return Messages(metadata, node)
 
 
-_FIRST_BYTES = (b"\x0a", b"\x12")
-"""How metadata begin: with their version, or with an attribute."""
 _VERSION = re.compile(r"[\w.+-]{0,64}", re.ASCII)
 
 
 def looks_like_chakra(content: bytes) -> bool:
     """Whether the first two messages of `content` are GlobalMetadata and Node; never raises."""
-    try:
-        stream = delimited_messages(content)
-        _, metadata = next(stream, (0, b""))
-        _, node = next(stream, (0, b""))
-    except StreamError:
+    if content[:1] in (b"", b"{", b"["):
         return False
-    if not (metadata or node) or bytes(metadata[:1]) not in (*_FIRST_BYTES, b""):
-        return False
-    kinds = messages()
-    found = _known_only(kinds.metadata, metadata), _known_only(kinds.node, node)
-    return all(found) and _VERSION.fullmatch(found[0].version) is not None
-
-
-def _known_only(kind: Any, body: bytes | memoryview) -> Any:
-    """A message; None where it is none, or a field that is known has another type."""
     from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
     from google.protobuf.unknown_fields import UnknownFieldSet
 
+    stream = BytesIO(content)
     try:
-        message = kind.FromString(bytes(body))
-    except DecodeError:
-        return None
-    unknown = {each.field_number for each in UnknownFieldSet(message)}
-    return None if unknown & {*kind.DESCRIPTOR.fields_by_number} else message
+        found = [parse_length_prefixed(kind, stream) for kind in messages()]
+    except (DecodeError, ValueError):
+        return False
+    for each in filter(None, found):  # a field that is known has another type
+        unknown = {field.field_number for field in UnknownFieldSet(each)}
+        if unknown & {*each.DESCRIPTOR.fields_by_number}:
+            return False
+    metadata, node = found
+    if not metadata.ByteSize():
+        return node is not None and node.ByteSize() > 0
+    return bool(metadata.version or metadata.attr) and bool(_VERSION.fullmatch(metadata.version))
 
 
 def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
@@ -182,25 +140,25 @@ def decode_chakra(content: bytes, where: str) -> ExecutionTrace:
     are no protobuf, numbers that are none, and whatever `decode_execution_trace` refuses.
     """
     from google.protobuf.message import DecodeError
+    from google.protobuf.proto import parse_length_prefixed
 
-    kinds = messages()
+    kinds, stream = messages(), BytesIO(content)
     schema: str | None = None
     raw: list[RawNode] = []
-    try:
-        for start, body in delimited_messages(content):
-            place = "the metadata" if schema is None else f"nodes[{len(raw)}]"
-            try:
-                if schema is None:
-                    metadata = kinds.metadata.FromString(bytes(body))
-                    attributes = _attributes(metadata, f"{where}: {place}")
-                    schema = str(attributes.get("schema", f"chakra.{metadata.version}"))
-                else:
-                    raw.append(_node(kinds.node.FromString(bytes(body)), f"{where}: {place}"))
-            except DecodeError as error:
-                message = (str(error).splitlines() or ["no protobuf message"])[0]
-                raise TraceError(f"{where}: {place} at byte {start}: {message}") from None
-    except StreamError as error:
-        raise TraceError(f"{where}: {error}") from None
+    while (start := stream.tell()) < len(content):
+        place = "the metadata" if schema is None else f"nodes[{len(raw)}]"
+        try:
+            kind = kinds.metadata if schema is None else kinds.node
+            message = parse_length_prefixed(kind, stream)
+        except (DecodeError, ValueError) as error:
+            said = (str(error).splitlines() or ["no protobuf message"])[0]
+            why = f"{said}: the file was cut, is damaged, or is not a Chakra trace"
+            raise TraceError(f"{where}: {place} at byte {start}: {why}") from None
+        if schema is None:
+            attributes = _attributes(message, f"{where}: {place}")
+            schema = str(attributes.get("schema", f"chakra.{message.version}"))
+        else:
+            raw.append(_node(message, f"{where}: {place}"))
     if schema is None:
         raise TraceError(f"{where}: empty, not a Chakra trace")
     return build_execution_trace(raw, where, schema, [])

@@ -27,6 +27,7 @@ from numpy.typing import NDArray
 
 from perfmodel.base.arrays import Ints
 from perfmodel.base.calls import last_writers
+from perfmodel.base.units import counted
 from perfmodel.trace.categories import STEP_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace, Strings
 
@@ -142,7 +143,7 @@ class ExecutionTrace:
         return (
             f"ExecutionTrace({self.where!r}, schema {self.schema}, {len(self)} nodes, "
             f"{len(self.inputs.tensors)} + {len(self.outputs.tensors)} tensors, "
-            f"{len(self.collectives)} collectives, {len(self.warnings)} warnings)"
+            f"{len(self.collectives)} collectives, {counted(len(self.warnings), 'warning')})"
         )
 
     def text(self, row: int) -> str:

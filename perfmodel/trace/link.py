@@ -111,11 +111,7 @@ def thread_roles(rank: RankTrace) -> dict[int, str]:
 
 def launching_op(rank: RankTrace, links: Links) -> Ints:
     """Per device row: row of the innermost operator around its launch call, or -1."""
-    launch, result = links.device_launch, np.full(len(links.device_rows), NONE, np.int64)
-    called = launch[launch >= 0]
-    ops = rank.of(Category.CPU_OP)
-    result[launch >= 0] = innermost(rank, rank.thread[called], rank.start_us[called], ops)
-    return result
+    return Nesting(rank, rank.of(Category.CPU_OP)).innermost(links.device_launch)
 
 
 def by_thread(rank: RankTrace, rows: Ints) -> Ints:
@@ -187,18 +183,46 @@ def containing_index(rank: RankTrace, rows: Ints, containers: Ints) -> Ints:
     return np.where(inside, at, NONE)
 
 
-def innermost(rank: RankTrace, thread: Ints, time_us: Floats, containers: Ints) -> Ints:
-    """Per thread and time: row of the innermost of `containers` (by start) around it, or -1."""
-    if not len(containers):
-        return np.full(len(time_us), NONE, np.int64)
-    containers = by_thread(rank, containers)
-    parent, end_us = enclosing(rank, containers), rank.end_us[containers]
-    keys = thread_keys(rank.thread[containers], rank.start_us[containers])
-    at = np.searchsorted(keys, thread_keys(thread, time_us), side="right") - 1
-    at = np.where(rank.thread[containers[at]] == thread, at, NONE)
-    while (over := (at >= 0) & (end_us[at] < time_us)).any():
-        at = np.where(over, parent[at], at)
-    return np.where(at >= 0, containers[at], NONE)
+class Nesting:
+    """Host events of one rank, and which of them lie in which on their threads."""
+
+    def __init__(self, rank: RankTrace, rows: Ints) -> None:
+        self.rank, self.rows = rank, by_thread(rank, rows)
+        self.parent = np.full(len(rank) + 1, NONE, np.int64)
+        """Per row of the rank, and for -1: the event right around it, or -1."""
+        self.parent[self.rows] = np.append(self.rows, NONE)[enclosing(rank, self.rows)]
+        self._keys = thread_keys(rank.thread[self.rows], rank.start_us[self.rows])
+
+    def around(self, thread: Ints, time_us: Floats) -> Ints:
+        """Per thread and time: row of the innermost event (by start) around it, or -1."""
+        if not len(self.rows):
+            return np.full(len(thread), NONE, np.int64)
+        rank = self.rank
+        at = np.searchsorted(self._keys, thread_keys(thread, time_us), side="right") - 1
+        at = np.append(self.rows, NONE)[at]
+        at = np.where(rank.thread[at] == thread, at, NONE)
+        while (over := (at >= 0) & (rank.end_us[at] < time_us)).any():
+            at = np.where(over, self.parent[at], at)
+        return at
+
+    def innermost(self, rows: Ints) -> Ints:
+        """For each of `rows` (or -1) the innermost event that it begins in, or -1."""
+        found = self.around(self.rank.thread[rows], self.rank.start_us[rows])
+        return np.where(rows >= 0, found, NONE)
+
+    def chain(self, events: Ints) -> Iterator[Ints]:
+        """These events (-1 is none), then those around them, until none is left."""
+        while (events >= 0).any():
+            yield events
+            events = self.parent[events]
+
+    def is_outer(self, key: Ints) -> Mask:
+        """Per row of the rank: whether it is one of the events, none of its key around it."""
+        result = np.zeros(len(self.rank), np.bool_)
+        result[self.rows] = True
+        for above in self.chain(self.parent[self.rows]):
+            result[self.rows] &= (above < 0) | (key[above] != key[self.rows])
+        return result
 
 
 def enclosing(rank: RankTrace, rows: Ints) -> Ints:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from perfmodel.base.files import DEFAULT_MAX_BYTES
+from perfmodel.base.units import counted
 from perfmodel.errors import Note, TraceError, UsageError
 from perfmodel.trace.categories import KERNEL_LAUNCH_CALL, Category
 from perfmodel.trace.columns import NONE, RankTrace, frame_of_rank
@@ -129,12 +130,11 @@ class Trace:
         return table_html(rows, columns, repr(self))
 
     def __repr__(self) -> str:
-        events = sum(len(rank) for rank in self.ranks)
         ranks = ", ".join(str(rank.rank) for rank in self.ranks)
-        return (
-            f"Trace({self.source!r}: ranks [{ranks}], {events} events, device {self.device!r}, "
-            f"{len(self.execution_traces)} execution traces, {len(self.warnings)} warnings)"
-        )
+        counts = sum(map(len, self.ranks)), len(self.execution_traces), len(self.warnings)
+        events, graphs, warnings = map(counted, counts, ("event", "execution trace", "warning"))
+        about = f"ranks [{ranks}], {events}, device {self.device!r}, {graphs}, {warnings}"
+        return f"Trace({self.source!r}: {about})"
 
 
 def read(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ from cli.conftest import Run
 from cli.test_predict import GPUS, answer_of
 
 from perfmodel.errors import UsageError
+from perfmodel.hardware import load
 from perfmodel.prediction import predict
 from perfmodel.prediction.request import machines
 from perfmodel.prediction.running_cost import cheapest_first
@@ -134,7 +136,7 @@ def test_whose_price_is_missing_is_said() -> None:
     lines = [str(each) for each in prediction_blocks(several)]
     missing = "host generic-server (2), device (1), nic connectx-8 (1)"
     hint = "--set host.price_usd=USD"
-    assert f"3 have no cost, for want of prices: {missing}; {hint}" in lines
+    assert f"No cost of 3, for want of prices: {missing}; {hint}" in lines
     priced = predict("criteo-kaggle", hardware="t4", settings=["host.price_usd=2000"])
     assert priced.results[0].cost is not None
     assert priced.results[0].cost["unpriced"] == []
@@ -205,3 +207,11 @@ def test_a_node_of_eight_runs_copies_of_the_whole_job(
     assert result.cost is not None
     assert (result.cost["per"], result.cost["copies"]) == ("batches", copies)
     assert result.cost["rate_per_s"] == pytest.approx(copies * 1e6 / result.step_us)
+
+
+def test_what_stands_in_brackets_of_a_name_is_no_setting() -> None:
+    mine = replace(load("h100-sxm"), name="mine (test)")
+    lines = [*prediction_blocks(predict("criteo-kaggle", hardware=[mine, "l4"]))]
+    assert not any(str(each).startswith("All with") for each in lines)
+    (table,) = [each for each in lines if isinstance(each, Table) and each.title.startswith("Cost")]
+    assert {row[0] for row in table.rows()} == {"mine (test)", "l4"}

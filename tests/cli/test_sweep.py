@@ -74,6 +74,9 @@ def test_the_table_and_the_figure(run: Run, spec: Path, tmp_path: Path) -> None:
     for text in ("12 points", "Pareto front", "Elasticities"):
         assert text in out
     assert out.splitlines()[1].startswith("best step ")  # the answer comes first
+    head, _, table = out.partition("Points")
+    unit, value = head.split("best kWh per ")[1].partition(":")[0].split()
+    assert {"kWh", unit, value} <= {*table.split()}  # as its table says it
     assert figure.stat().st_size > 1000
     assert run("sweep", spec, "-o", tmp_path / "points.csv").err.startswith("perfmodel: wrote")
     rows = (tmp_path / "points.csv").read_text().splitlines()

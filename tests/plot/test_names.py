@@ -4,7 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from perfmodel.plot.names import named, readable_name, readable_names, shortened, shortened_apart
+from perfmodel.plot.names import (
+    named,
+    readable_name,
+    readable_names,
+    short_name,
+    shortened,
+    shortened_apart,
+)
 
 NATIVE = "at::native::"
 
@@ -123,3 +130,9 @@ def test_causes_and_families_are_shown_in_words() -> None:
     assert len({*words}) == len(Cause)
     assert named("host_t1") == named("T1") == "Python, between ops (T1)"
     assert named("gather_scatter") == "gather scatter"
+
+
+def test_a_wait_is_called_so_before_a_short_name() -> None:
+    kernel = f"void {NATIVE}reduce_kernel<512, 1, X>(X)"
+    assert short_name(f"wait before {kernel}") == "wait before reduce_kernel"
+    assert short_name("wait before Memcpy HtoD (Pinned -> Device)").endswith("-> Device)")

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import asdict
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from google.protobuf.proto import parse_length_prefixed
 
 from perfmodel import read
 from perfmodel.prediction.result import summarise
@@ -17,17 +19,16 @@ from perfmodel.timeline.graph.build import build_rank
 from perfmodel.timeline.graph.kinds import Cause, EdgeKind, NodeKind, Scope
 from perfmodel.timeline.graph.types import Edges, ExecutionGraph, Nodes, StepMarks
 from perfmodel.timeline.schedule import measured, schedule
-from perfmodel.trace.chakra import delimited_messages, messages
+from perfmodel.trace.chakra import messages
 
 TRACES = ("dlrm_v100x8/kineto_rank0.json.gz", "critical_path/a100_event_sync.json.gz")
 
 
 def nodes_of(content: bytes) -> list[tuple[Any, dict[str, Any]]]:
     """The nodes of a Chakra stream with their attributes by name."""
-    _, *bodies = (bytes(body) for _, body in delimited_messages(content))
-    found = []
-    for body in bodies:
-        node = messages().node.FromString(body)
+    stream, found = BytesIO(content), []
+    parse_length_prefixed(messages().metadata, stream)
+    while node := parse_length_prefixed(messages().node, stream):
         values = {each.name: getattr(each, each.WhichOneof("value")) for each in node.attr}
         found.append((node, {k: list(getattr(v, "values", [])) or v for k, v in values.items()}))
     return found

@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from perfmodel.errors import TraceError
-from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages, varint
+from perfmodel.trace.chakra import decode_chakra, looks_like_chakra, messages
 from perfmodel.trace.columns import NONE
 from perfmodel.trace.execution_trace import decode_execution_trace
 from perfmodel.trace.execution_trace_arguments import json_list
@@ -41,16 +41,6 @@ BY_HAND = bytes.fromhex(
     # start_time_micros (6) = 300, duration_micros (7) = 5
     "13 0802 12026f70 1804 220101 2a0101 30ac02 3805"
 )
-
-
-def encode_varint(value: int) -> bytes:
-    """Seven bits a byte, the lowest first; all but the last byte begin with a one."""
-    out = bytearray()
-    while value >= 0x80:
-        out.append(value & 0x7F | 0x80)
-        value >>= 7
-    out.append(value)
-    return bytes(out)
 
 
 def metadata(**values: Any) -> Any:
@@ -182,12 +172,12 @@ def attribute(**values: Any) -> Any:
     ("content", "message"),
     [
         (b"", r"empty"),
-        (BY_HAND[:-1], r"the message at byte 17 says 19 bytes, 18 are left"),
-        (b"\xff" * 12, r"no length at byte 0"),
-        (b"\x80", r"ends early, at byte 1"),
-        (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f" + b"x", r"says \d+ bytes, 1 are left"),
-        (b"\x07\x0a\x050.0.4" + b"\x02\x0a\x09", r"nodes\[0\] at byte 9"),
-        (b"\x02\x0a\x09", r"the metadata at byte 1"),
+        (BY_HAND[:-1], r"nodes\[1\] at byte 16: .*cut"),
+        (b"\xff" * 12, r"the metadata at byte 0: .*cut"),
+        (b"\x80", r"the metadata at byte 0: .*cut"),
+        (b"\xff\xff\xff\xff\xff\xff\xff\xff\x7f" + b"x", r"the metadata at byte 0: .*cut"),
+        (b"\x07\x0a\x050.0.4" + b"\x02\x0a\x09", r"nodes\[0\] at byte 8"),
+        (b"\x02\x0a\x09", r"the metadata at byte 0"),
         (framed(metadata(), node(id=1), node(id=1)), r"nodes\[1\].id: id 1 is already that"),
         (
             framed(metadata(), node(id=2**63)),
@@ -264,12 +254,6 @@ def test_damage_raises_trace_error_only(data: st.DataObject) -> None:
         assert len(decode_chakra(encode_chakra(trace), "damaged")) == len(trace)
 
     reads_or_says_in_one_line(read, "damaged")
-
-
-@given(st.integers(0, 2**64 - 1))
-def test_varints(value: int) -> None:
-    encoded = encode_varint(value)
-    assert varint(encoded, 0) == (value, len(encoded))
 
 
 @given(

@@ -13,7 +13,7 @@ from tiny import AUTOGRAD, COPIES, MAIN, Tiny
 from perfmodel.errors import TraceError
 from perfmodel.trace.categories import LAUNCH_CALL, Category
 from perfmodel.trace.columns import RankTrace
-from perfmodel.trace.link import by_thread, containing_index, equal_runs, innermost, outermost
+from perfmodel.trace.link import Nesting, by_thread, containing_index, equal_runs, outermost
 
 
 def ops_of(rank: RankTrace) -> np.ndarray:
@@ -118,15 +118,15 @@ def test_innermost() -> None:
     boxes = rank.of(Category.ANNOTATION)
     times = np.array([-1, 5, 10, 17, 22, 27, 35, 50, 100, 101], float)
     main = np.full(len(times), MAIN)
-    found = [rank.text(row) if row >= 0 else "" for row in innermost(rank, main, times, boxes)]
+    found = [rank.text(row) if row >= 0 else "" for row in Nesting(rank, boxes).around(main, times)]
     assert found == ["", "a", "b", "c", "b", "d", "d", "a", "a", ""]
 
 
 def test_innermost_of_no_containers() -> None:
     rank = Tiny().rank_trace()
-    assert innermost(rank, np.array([MAIN]), np.array([1.0]), np.zeros(0, np.int64)).tolist() == [
-        -1
-    ]
+    assert Nesting(rank, np.zeros(0, np.int64)).around(
+        np.array([MAIN]), np.array([1.0])
+    ).tolist() == [-1]
 
 
 spans = st.lists(
@@ -160,7 +160,7 @@ def test_outermost_containing_and_innermost_agree_with_their_definitions(
     for number in (1, 2):
         times, own = np.arange(0, 42) + 0.5, rows[thread[rows] == number]
         on = np.full(len(times), number)
-        for time, found in zip(times, innermost(rank, on, times, rows), strict=True):
+        for time, found in zip(times, Nesting(rank, rows).around(on, times), strict=True):
             around = [r for r in own if start[r] < time < end[r]]
             assert found == (around[-1] if around else -1)
 

@@ -8,26 +8,19 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
-from perfmodel.base.arrays import Floats, Ints, Mask
+from perfmodel.base.arrays import Floats, Ints
 from perfmodel.errors import PerfmodelError
 from perfmodel.timeline.critical_path import interval_union
 from perfmodel.trace.categories import Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import (
-    Links,
-    by_thread,
-    differentiated_ops,
-    enclosing,
-    innermost,
-    thread_keys,
-)
+from perfmodel.trace.link import Links, Nesting, differentiated_ops
 from perfmodel.trace.window import AUTOGRAD_THREAD, MAIN_THREAD, NUMBERED_MARK
 
 _WRAPPER_MODULE = re.compile(
@@ -150,41 +143,6 @@ class StepClock:
             return np.zeros(len(start_us))
         passed = np.interp(np.concatenate([start_us, end_us]), self._at_us, self._passed_us)
         result: Floats = passed[len(start_us) :] - passed[: len(start_us)]
-        return result
-
-
-class Nesting:
-    """Host events of one kind, and which of them lie in which on their threads."""
-
-    def __init__(self, rank: RankTrace, rows: Ints) -> None:
-        self.rank, self.rows = rank, by_thread(rank, rows)
-        self.parent = np.full(len(rank) + 1, NONE, np.int64)
-        """Per row of the rank, and for -1: the event right around it, or -1."""
-        self.parent[self.rows] = np.append(self.rows, NONE)[enclosing(rank, self.rows)]
-        self._keys = thread_keys(rank.thread[self.rows], rank.start_us[self.rows])
-
-    def innermost(self, rows: Ints) -> Ints:
-        """For each of `rows` (or -1) the innermost event that it lies in, or -1."""
-        rank = self.rank
-        wanted = thread_keys(rank.thread[rows], rank.start_us[rows])
-        at = np.append(self.rows, NONE)[np.searchsorted(self._keys, wanted, side="right") - 1]
-        at = np.where((rows >= 0) & (rank.thread[at] == rank.thread[rows]), at, NONE)
-        while (beyond := (at >= 0) & (rank.end_us[at] < rank.end_us[rows])).any():
-            at = np.where(beyond, self.parent[at], at)
-        return at
-
-    def chain(self, events: Ints) -> Iterator[Ints]:
-        """These events (-1 is none), then those around them, until none is left."""
-        while (events >= 0).any():
-            yield events
-            events = self.parent[events]
-
-    def is_outer(self, key: Ints) -> Mask:
-        """Per row of the rank: whether it is one of the events, none of its key around it."""
-        result = np.zeros(len(self.rank), np.bool_)
-        result[self.rows] = True
-        for above in self.chain(self.parent[self.rows]):
-            result[self.rows] &= (above < 0) | (key[above] != key[self.rows])
         return result
 
 
@@ -339,7 +297,7 @@ class Hotspots:
         running = np.full(len(launch), NONE, np.int64)
         called = launch[meanwhile]
         main = np.repeat(np.array(main_threads, np.int64), len(called))
-        running[meanwhile] = innermost(rank, main, rank.start_us[called], of_main)
+        running[meanwhile] = Nesting(rank, of_main).around(main, rank.start_us[called])
         differentiates = np.append(differentiated_ops(rank), NONE)
         forward = np.full(len(launch), NONE, np.int64)
         # That of the outermost operator that has one: what a backward pass computes anew is of

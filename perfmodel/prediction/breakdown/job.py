@@ -13,7 +13,7 @@ import numpy as np
 
 from perfmodel.base.answers import made_by
 from perfmodel.base.arrays import median
-from perfmodel.base.units import human_us
+from perfmodel.base.units import counted, human_us
 from perfmodel.errors import UsageError
 from perfmodel.lowering.host.measure import measure
 from perfmodel.prediction.breakdown import completeness
@@ -302,7 +302,7 @@ class Breakdown(HotTables):
     def __repr__(self) -> str:
         return (
             f"Breakdown({self.source!r}: ranks {[rank.rank for rank in self.ranks]}, mean step "
-            f"{human_us(self.slowest.summary.step_us)}, {len(self.warnings)} warnings)"
+            f"{human_us(self.slowest.summary.step_us)}, {counted(len(self.warnings), 'warning')})"
         )
 
     def _repr_html_(self) -> str:

@@ -28,10 +28,10 @@ from perfmodel.ops.read.profile import of_kineto
 from perfmodel.ops.spec import DTYPES, OPS
 from perfmodel.ops.vocabulary.streaming import COLLECTIVE, TRANSFER, UNKNOWN
 from perfmodel.plot.names import short_name
-from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, Nesting, summed
+from perfmodel.prediction.breakdown.hotspots import UNFIT, Hotspots, NamedSums, summed
 from perfmodel.trace.categories import HOST_COLLECTIVE_NAME, Category
 from perfmodel.trace.columns import NONE, RankTrace
-from perfmodel.trace.link import by_thread, link
+from perfmodel.trace.link import Nesting, by_thread, link
 from perfmodel.trace.window import take_rows
 
 _MATRIX = ("matmul", "convolution", "attention")

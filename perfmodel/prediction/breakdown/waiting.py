@@ -14,6 +14,7 @@ from perfmodel.base.arrays import Floats, Ints, Mask, distinct
 from perfmodel.base.units import human_us
 from perfmodel.ops.families import family_of_kernel
 from perfmodel.ops.spec import OPS
+from perfmodel.plot.names import WAIT_BEFORE
 from perfmodel.prediction.what_if import HOST_CAUSES
 from perfmodel.timeline.critical_path import PathWalker, TimelinePath, interval_union
 from perfmodel.timeline.graph.kinds import NOT_EXPLAINED, Cause, EdgeKind, Scope
@@ -231,7 +232,7 @@ class Unexplained:
         worst = max(waits, key=lambda piece: piece.end_us - piece.start_us)
         missing = worst.cause == Cause.RECORDING_MISSING
         where = graph.resources[int(graph.nodes_.resource[worst.node])].partition("/")[2]
-        label = graph.labels[worst.node].removeprefix("wait before ")
+        label = graph.labels[worst.node].removeprefix(WAIT_BEFORE)
         length = human_us(worst.end_us - worst.start_us)
         reason = " (work that was not recorded)" if missing else ""
         longest = f"{length} before {label[:60]!r} on {where}{reason}"

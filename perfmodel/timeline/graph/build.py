@@ -9,6 +9,7 @@ from dataclasses import replace
 import numpy as np
 
 from perfmodel.base.arrays import Floats, Ints, Mask, distinct, has_code, median
+from perfmodel.plot.names import WAIT_BEFORE
 from perfmodel.timeline.graph.host import ALLOCATOR, ELAPSED, SYNC, Pieces, cut_threads
 from perfmodel.timeline.graph.kinds import (
     CAUSE_ON_THREAD,
@@ -367,6 +368,6 @@ def with_measured_waits(graph: ExecutionGraph) -> ExecutionGraph:
         graph,
         nodes_=grown,
         edges_=edges.and_(before, Edges.of(waits, late, EdgeKind.PROGRAM)),
-        labels=(*graph.labels, *(f"wait before {graph.labels[n]}" for n in late.tolist())),
+        labels=(*graph.labels, *(f"{WAIT_BEFORE}{graph.labels[n]}" for n in late.tolist())),
         annotations=(*graph.annotations, *(graph.annotations[n] for n in late.tolist())),
     )

@@ -21,10 +21,10 @@ from perfmodel.trace.categories import (
 from perfmodel.trace.columns import NONE, RankTrace
 from perfmodel.trace.link import (
     Links,
+    Nesting,
     by_thread,
     containing_index,
     equal_runs,
-    innermost,
     outermost,
     thread_keys,
 )
@@ -89,7 +89,7 @@ def cut_threads(rank: RankTrace, links: Links) -> Pieces:
     thread, start, end, cause, call, row = _cut(rank, links, ops, calls, waits, kind_of_row)
     is_collective = np.isin(row, collectives) & (cause != Cause.HOST_T1)
     cause[is_collective] = Cause.COMMUNICATION
-    annotation = innermost(rank, thread, (start + end) / 2, annotations).astype(np.int32)
+    annotation = Nesting(rank, annotations).around(thread, (start + end) / 2).astype(np.int32)
     loading = rank.name_contains(DATA_LOADING_NAME)
     in_loading = (annotation >= 0) & loading[np.maximum(annotation, 0)] & (call == PIECE)
     cause[in_loading] = Cause.DATA_LOADING

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import msgspec
 
 from perfmodel.base.files import read_bytes, write_text
+from perfmodel.base.units import counted
 from perfmodel.errors import UsageError
-from perfmodel.reporting.tables import counted, one_line
+from perfmodel.reporting.tables import one_line
 from perfmodel.validate.evaluate.results import FIGURES, LEFT_OUT, Errors, Kind
 
 if TYPE_CHECKING:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from perfmodel.base.arrays import Floats
-from perfmodel.base.units import error_pct
+from perfmodel.base.units import counted, error_pct
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,7 +37,7 @@ class Errors:
         return self.to_dict()[key]
 
     def __repr__(self) -> str:
-        return f"Errors({len(self.rows)} rows, {len(self.warnings)} warnings)"
+        return f"Errors({counted(len(self.rows), 'row')}, {counted(len(self.warnings), 'warning')})"
 
     def to_dict(self) -> dict[str, Any]:
         return {"schema": self.schema, **self.more, "rows": self.rows, "warnings": self.warnings}
