@@ -184,9 +184,6 @@ def _waits(rank: RankTrace, links: Links, op: Ints) -> Ints:
     return np.stack(distinct_pairs(*pairs[known].T), axis=1)
 
 
-_LAUNCHES_NOTHING = (NodeKind.HOST, NodeKind.WAIT)
-
-
 @dataclass(frozen=True)
 class Stretch:
     """A stretch of the main thread's time within a step, waiting excluded."""
@@ -245,7 +242,7 @@ def measured_stretches(
     main = [at for at, name in enumerate(measured.resources) if name.endswith(f"/{MAIN_THREAD}")]
     chosen = np.flatnonzero(
         np.isin(nodes.resource, main)
-        & np.isin(nodes.kind, _LAUNCHES_NOTHING)
+        & np.isin(nodes.kind, (NodeKind.HOST, NodeKind.WAIT))
         & np.isin(nodes.cause, (Cause.HOST_T1, Cause.DATA_LOADING))
         & (nodes.duration_us > 0)
     )

@@ -12,15 +12,13 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
+from perfmodel.embedding.placement import NIC
 from perfmodel.ops.graph import INPUT, Argument, Tensor
 from perfmodel.workload.adapter_caches import adapter_use, answered_lookups, is_across_network
 from perfmodel.workload.eager.calls import Shape
 from perfmodel.workload.eager.recorder import GROUP, Recorder, shares
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import total_lookups
-
-NIC = "nic"
-"""The resource of an adapter's work on rows."""
 
 
 def record_row_op(

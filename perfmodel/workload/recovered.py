@@ -52,9 +52,9 @@ from perfmodel.workload.settings import (
     Implementation,
     Interaction,
 )
-from perfmodel.workload.sharding import FP32_BYTES, ROUND_ROBIN
+from perfmodel.workload.sharding import ROUND_ROBIN
 from perfmodel.workload.step import BESIDE_MODEL, op_graph
-from perfmodel.workload.tables import Table
+from perfmodel.workload.tables import FP32_BYTES, Table
 
 if TYPE_CHECKING:
     import pandas as pd

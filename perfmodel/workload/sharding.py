@@ -22,7 +22,7 @@ from perfmodel.embedding.popularity import Scattered, busiest_load
 from perfmodel.errors import WorkloadError
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.tables import STATES, Table, row_wise_part
+from perfmodel.workload.tables import FP32_BYTES, STATES, Table, row_wise_part
 
 ROUNDS = 20
 """How often the largest part is parted, at most."""
@@ -91,7 +91,6 @@ def packed(
     return held, None
 
 
-FP32_BYTES = 4
 LINKED_TABLE_COST, REMOTE_TABLE_COST = 7 / 4, 67 / 4
 """Work of a table's exchange, in rows looked up: between GPUs that links join, between nodes.
 

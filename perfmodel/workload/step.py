@@ -26,9 +26,9 @@ from perfmodel.ops.graph import INPUT, Argument, Op, OpGraph, Tensor, tensors_in
 from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.model import Workload
 from perfmodel.workload.settings import IMPLEMENTATIONS
-from perfmodel.workload.sharding import FP32_BYTES, Plan, own_placement, plan, plan_of_placement
+from perfmodel.workload.sharding import Plan, own_placement, plan, plan_of_placement
 from perfmodel.workload.stashed import stashed
-from perfmodel.workload.tables import Table, lookup_attributes
+from perfmodel.workload.tables import FP32_BYTES, Table, lookup_attributes
 
 
 @dataclass(frozen=True)

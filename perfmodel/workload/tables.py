@@ -164,7 +164,7 @@ def _popularity(rows: int, alpha: float, histogram: Histogram) -> Popularity:
     return Popularity(rows_frac / rows_frac.sum() * rows, share / share.sum())
 
 
-FP32_BYTES = 4.0
+FP32_BYTES = 4
 STATES = {"sgd": 0, "adagrad": 1, "adam": 2, "rowwise_adagrad": 0}
 """Tensors of a parameter's own shape that each optimizer keeps of it."""
 

@@ -247,14 +247,10 @@ def backward_and_update(
     group = DENSE if run.copies > 1 else GROUP
     software = run.workload.implementation
     is_wrapped = by_torchrec or run.world > 1
-    most, first = software.ddp_bucket_bytes, [FIRST_BUCKET_BYTES] * len(given)
-    if by_torchrec:
-        first[-1] = most
-    reducers = [
-        Reducer(module, run.world, most, group, at_first)
-        for module, at_first in zip(given, first, strict=True)
-        if is_wrapped
-    ]
+    most = software.ddp_bucket_bytes
+    reducers = [Reducer(each, run.world, most, group) for each in given if is_wrapped]
+    if by_torchrec and modules[-1]:  # the layers
+        reducers[-1].first_bytes = most
     owner = {x.tensor_id: reducer for reducer in reducers for x in reducer.parameters}
 
     def arrived(r: Recorder, parameter: Tensor, gradient: Tensor) -> None:

@@ -122,6 +122,15 @@ def test_layers_of_a_published_trace(reference: Path) -> None:
     assert layers.parameter_elements == sum((k + 1) * n for k, n in widths)
 
 
+def test_layers_may_have_no_parameters() -> None:
+    """Rows alone are trained, and no gradient is summed."""
+    layers = recorded_layers(op_graph(PLAIN))
+    bare = replace(layers, parameters=(), gradients=(), gradients_at=())
+    names = [op.name for op in op_graph(replace(PLAIN, model=NO_MLPS, recorded=bare)).ops]
+    assert any("backward_codegen" in name for name in names)
+    assert "c10d::allreduce_" not in names
+
+
 def test_what_cannot_be_cut_is_told() -> None:
     layers = recorded_layers(op_graph(PLAIN, train=False))
     forward = replace(PLAIN, model=NO_MLPS, recorded=layers)

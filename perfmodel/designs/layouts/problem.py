@@ -252,7 +252,7 @@ class Layout:
         """Per rank the sums of `Problem.sizes` over its tables, `[ranks, held]`."""
         held = np.zeros((self.problem.ranks, HELD))
         for choice, ranks in zip(self.chosen.tolist(), self.ranks, strict=True):
-            held[list(ranks)] += self.problem.taken(choice)
+            np.add.at(held, list(ranks), self.problem.taken(choice))  # a rank may have several
         return held
 
     @cached_property

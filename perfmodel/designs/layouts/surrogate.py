@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from itertools import chain, pairwise
-from math import ceil, log2
 from typing import Literal
 
 import numpy as np
@@ -24,11 +23,12 @@ from perfmodel.designs.layouts.problem import (
     Way,
     ways,
 )
-from perfmodel.embedding import RowDtype, TableAccess, TablePlacement, steady_use
+from perfmodel.embedding import RowDtype, Sharding, TableAccess, TablePlacement, steady_use
 from perfmodel.hardware import Cluster
 from perfmodel.lowering.piece import Piece
 from perfmodel.lowering.rules.cpu import rows_of
-from perfmodel.lowering.rules.indexing import scan, sorted_rows
+from perfmodel.lowering.rules.fbgemm import rows_in_order
+from perfmodel.lowering.rules.indexing import bits_of
 from perfmodel.ops.rows import Rows
 from perfmodel.ops.spec import item_bytes
 from perfmodel.workload import Workload
@@ -39,9 +39,9 @@ from perfmodel.workload.training import optimizer_passes
 
 MAX_TOGETHER = 16
 """Shards that one call is reckoned with, at most; more change little."""
-Shape = tuple[Table, RowDtype, int, int, str, bool]
+Shape = tuple[Table, RowDtype, int, int, str, Sharding]
 """A shard, the type of its rows, samples that look it up, shards in one call with it, the op, and
-whether that updates rows."""
+how it is sharded."""
 OVER_BUS = "tbe_host"
 End = Literal["duration_us", "low_us", "high_us"]
 """What is summed: durations, or an end of the interval of each."""
@@ -87,22 +87,20 @@ def missed_us(deployment: Deployment, ways: Sequence[Way]) -> Floats:
 
 
 def _shape(deployment: Deployment, way: Way) -> Shape:
-    samples, is_fused = deployment.batch, way.sharding != "data_parallel"
+    samples = deployment.samples if way.sharding == "data_parallel" else deployment.batch
     share = {ANY: 1, EVERY: deployment.ranks}.get(way.reach, deployment.machine.linked_gpus)
-    if not is_fused:
-        samples = deployment.samples
     per_rank = round(len(deployment.placement.tables) * share / deployment.ranks)
     together = min(max(per_rank, 1), MAX_TOGETHER)
     op = "tbe" if way.tier == "hbm" or way.cached_frac else OVER_BUS
     if deployment.workload.sequence.layers:
         rows = replace(way.shard, pooling=1.0), way.dtype, way.shard.lookups(samples)
-        return *rows, together, op, is_fused
-    return way.shard, way.dtype, samples, together, op, is_fused
+        return *rows, together, op, way.sharding
+    return way.shard, way.dtype, samples, together, op, way.sharding
 
 
 def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
     """Kernels of one call over `together` such tables, and of its backward."""
-    table, dtype, samples, together, op, is_fused = shape
+    table, dtype, samples, together, op, sharding = shape
     looked_up = float(table.lookups(samples) * together)
     dims = {
         "tables": float(together),
@@ -113,26 +111,19 @@ def _pieces(deployment: Deployment, shape: Shape) -> list[Piece]:
         "unique_rows": table.unique_rows(samples) * together,
         "longest_bag": max(table.pooling, 1.0),
     }
-    bags = float(samples * together)
+    bags, is_fused = samples * together, sharding != "data_parallel"
     pieces = [Piece(op, dims, dtype)]
     about = deployment.workload
     if is_fused and deployment.ranks > 1 and not about.sequence.layers:
-        moved = {"elements": looked_up, "segments": bags}
+        moved = {"elements": looked_up, "segments": float(bags)}
         pieces.append(Piece("jagged_permute", moved, about.implementation.key_dtype))
     if not deployment.train:
         return pieces
     # Replicas are updated by the dense optimizer, which `_copied_us` has.
     optimizer = about.training.table_optimizer if is_fused else "sgd"
-    bits = float(ceil(log2(table.rows * together + 1)))
-    count = round(looked_up)
-    return [
-        *pieces,
-        Piece("linearize_index", {"elements": looked_up, "segments": bags}, "int64"),
-        *sorted_rows(1, count, "int64", key_bits=bits),
-        *scan(count, "int64", "run_length_encode"),
-        *scan(count, "int32"),
-        Piece(op, {**dims, "state_bytes": state_bytes(table, optimizer)}, dtype, "bwd"),
-    ]
+    updated = Piece(op, {**dims, "state_bytes": state_bytes(table, optimizer)}, dtype, "bwd")
+    in_order = rows_in_order(round(looked_up), bags, bits_of(table.rows * together))
+    return [*pieces, *in_order, updated]
 
 
 def exchange_line(

@@ -77,8 +77,8 @@ MIN_SAMPLES = 3
 """Fewer hold nothing that a trimmed mean could leave out, and an operator called once is mostly one
 that begins a program: `aten::embedding` of the H100 traces, 76 us, ten times what others take."""
 MIN_GAPS = 10
-"""Of gaps between an op's launches, which differ by what comes next: fewer tell of one kind, as six
-of 110 us before a collective in `All2All_Pooled_WaitBackward`, which copies for each rank first."""
+"""Of gaps between an op's launches, which differ by what comes next: of fewer, another trace's are
+nearer to its thread's mean than to those of the op (docs/evidence/hosts.md)."""
 
 
 @dataclass(frozen=True)

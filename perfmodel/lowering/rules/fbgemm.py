@@ -148,6 +148,16 @@ def lookup(op: Op) -> Sequence[Piece]:
     return call[:1] if call else ()
 
 
+def rows_in_order(lookups: int, bags: int, key_bits: int) -> tuple[Piece, ...]:
+    """Lookups sorted by row, and where those of each row begin: ahead of what updates rows."""
+    return (
+        Piece("linearize_index", {"elements": float(lookups), "segments": float(bags)}, "int64"),
+        *sorted_rows(1, lookups, "int64", key_bits=key_bits),
+        *scan(lookups, "int64", "run_length_encode"),
+        *scan(lookups, "int32"),
+    )
+
+
 @rule("torch::autograd::CppNode<*Split*Lookup*Function*>")
 @rule("fbgemm::*embedding*_backward_codegen_*")
 def lookup_backward(op: Op) -> Sequence[Piece]:
@@ -165,7 +175,6 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     optimizers = [o for o in STATE_BYTES if f"_{o}_" in op.name or f"_{o}>" in op.name]
     per_row, per_element = STATE_BYTES.get(max(optimizers, key=len, default=""), (0.0, 0.0))
     lookups = round(dims["lookups"])
-    in_order = tuple(sorted_rows(1, lookups, "int64", key_bits=key_bits))
     is_weighted, state_bytes = bool(dims["weighted"]), per_element * dims["dim"]
     if table.op != "tbe_host":
         state_bytes += per_row
@@ -176,11 +185,8 @@ def lookup_backward(op: Op) -> Sequence[Piece]:
     return (
         *(fill_of(dense) if dense else ()),
         *(replace(table, direction="bwd_indice_weights"),) * is_weighted,
-        Piece("linearize_index", {"elements": dims["lookups"], "segments": float(bags)}, "int64"),
-        *in_order,
-        *scan(lookups, "int64", "run_length_encode"),
-        *scan(lookups, "int32"),
-        *in_order * is_weighted,
+        *rows_in_order(lookups, bags, key_bits),
+        *(sorted_rows(1, lookups, "int64", key_bits=key_bits) if is_weighted else ()),
         *(SET_UP,) * (BACKWARD_LAUNCHES - 1),
         updated,
     )
@@ -220,5 +226,5 @@ def offsets_range(op: Op) -> Sequence[Piece]:
 def jagged_dense(op: Op) -> Sequence[Piece]:
     """Values of a jagged tensor to or from a dense one."""
     largest = max(op.tensors, key=lambda t: t.elements, default=tensor(op, 0))
-    segments = [t.elements for t in op.tensors if t.dtype in ("int64", "int32")]
+    segments = [t.elements for t in op.tensors if t.dtype in INTEGERS]
     return over_segments("jagged_to_dense", largest, max(segments, default=1))

@@ -59,12 +59,6 @@ def linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     return out
 
 
-def quantised_linear(r: Recorder, x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    """`linear` of 16-bit x and one-byte weight: x rounded per row, its product scaled back."""
-    shape = (x.shape[0], weight.shape[0])
-    return r.made("quantised::linear", (x, weight, bias), shape, x.dtype)
-
-
 def addmm(r: Recorder, bias: Tensor, x: Tensor, y: Tensor) -> Tensor:
     """bias `[n]` plus x `[m, k]` times y `[k, n]`."""
     shape = (x.shape[0], y.shape[1])
@@ -238,8 +232,10 @@ def mlp(
 
 def _linear(r: Recorder, x: Tensor, layer: Layer, dtype: str) -> Tensor:
     if layer.precision in QUANTISED:
+        # x rounded per row, its product with one-byte weights scaled back
         half = dtype if dtype in HALF else "fp16"
-        return quantised_linear(r, r.cast(x, half), layer.weight, r.cast(layer.bias, half))
+        given = r.cast(x, half), layer.weight, r.cast(layer.bias, half)
+        return r.made("quantised::linear", given, (x.shape[0], layer.weight.shape[0]), half)
     dtype = COMPUTE.get(layer.precision, dtype)
     if dtype == "fp32":
         return linear(r, r.cast(x, dtype), layer.weight, layer.bias)

@@ -29,9 +29,8 @@ from perfmodel.workload.eager.recorder import GROUP, Recorder
 from perfmodel.workload.hugectr_hybrid import Hybrid
 from perfmodel.workload.jagged import PREFETCHED
 from perfmodel.workload.settings import implementation
-from perfmodel.workload.sharding import FP32_BYTES
 from perfmodel.workload.step import Run
-from perfmodel.workload.tables import Table, lookups, total_lookups
+from perfmodel.workload.tables import FP32_BYTES, Table, lookups, total_lookups
 from perfmodel.workload.training import backward, optimizer_step
 
 

@@ -26,6 +26,7 @@ from typing import Self
 
 from perfmodel.embedding.placement import HBM
 from perfmodel.errors import WorkloadError
+from perfmodel.lowering.arguments import HOST
 from perfmodel.lowering.rules.fbgemm import HOST_STATE
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.spec import item_bytes
@@ -103,9 +104,6 @@ def average_copies(r: Recorder, run: Run, pairs: Iterable[tuple[Source, Group]])
             r.all_reduce(held, run.copies, group=place, nodes=run.copies_nodes)
         first = r.view(weights, (1,), (1,))
         r.leaf("aten::mul_", (first, 1), first)  # stands for the wait
-
-
-HOST = "cpu"
 
 
 FETCH_STREAM = "fetch"  # of TorchRec's prefetch pipeline

@@ -28,6 +28,7 @@ from typing import Any
 import numpy as np
 
 from perfmodel.embedding.placement import STORAGE
+from perfmodel.lowering.arguments import HOST
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.vocabulary.embedding import HOST_MEMORY, OPERATOR, PROCESSES
 from perfmodel.workload.eager.calls import Gradients
@@ -36,7 +37,6 @@ from perfmodel.workload.jagged import Jagged, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import Table, row_bytes
 from perfmodel.workload.tiered.device_kernels import (
-    HOST,
     DeviceTables,
     KernelCache,
     OperatorCache,

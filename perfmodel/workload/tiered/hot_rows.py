@@ -18,6 +18,7 @@ import numpy as np
 
 from perfmodel.embedding import MicroBatch, mixed_hot_frac, zipf_alpha_of
 from perfmodel.embedding.cache import split_hot
+from perfmodel.lowering.arguments import HOST
 from perfmodel.ops.graph import Tensor
 from perfmodel.ops.lookups import Lookups
 from perfmodel.ops.vocabulary.embedding import ACCELERATOR
@@ -27,7 +28,7 @@ from perfmodel.workload.eager.recorder import Recorder
 from perfmodel.workload.jagged import Jagged, offsets, record_row_op
 from perfmodel.workload.step import Run
 from perfmodel.workload.tables import FP32_BYTES, Table, row_bytes, state_bytes
-from perfmodel.workload.tiered.device_kernels import HOST, DeviceTables
+from perfmodel.workload.tiered.device_kernels import DeviceTables
 from perfmodel.workload.tiered.source import MIN_ROWS, Group
 
 

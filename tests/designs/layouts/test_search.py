@@ -78,6 +78,14 @@ def test_skew_of_a_layout_by_hand() -> None:
     assert layout.parts["busiest_us"] == pytest.approx(34.0 + 5.0)
 
 
+def test_a_rank_with_two_columns_of_a_table_holds_both() -> None:
+    it = problem(0, 1, 2, 2)
+    cut = next(at for at in np.flatnonzero(it.reach == ANY) if it.parts[at] == 2)
+    assert Layout(it, np.array([cut]), ((0, 0),)).held == pytest.approx(
+        np.array([2 * it.sizes[cut], 0 * it.sizes[cut]])
+    )
+
+
 def test_replicas_are_not_summed_beside_their_own_work() -> None:
     """Of 60 us of work on each rank 20 are a replica's, whose sum takes 50: the other tables'
     backward pass hides 20 of it."""
