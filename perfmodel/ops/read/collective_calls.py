@@ -166,13 +166,15 @@ def on_any_device(
 
 def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
+    hooks = ddp._comm_hooks or [(_summed, ddp.process_group)]
+    if not hasattr(ddp, "_has_later_buckets"):  # made before, as its hooks were
+        ddp._comm_hooks, ddp._has_later_buckets = [], True
+        given, are_sparse = ddp._build_params_for_reducer()
+        names = ddp._build_debug_param_to_name_mapping(given)
+        ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
     if not ddp._comm_hooks:
-        if not hasattr(ddp, "_has_later_buckets"):  # made before
-            given, are_sparse = ddp._build_params_for_reducer()
-            names = ddp._build_debug_param_to_name_mapping(given)
-            ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
-        # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
+        for hook, state in hooks:
+            ddp.register_comm_hook(state, hook)
     return run(ddp, *args, **kwargs)
 
 

@@ -57,7 +57,7 @@ class LoopRecorder(Recorder):
             major=int(major),
             minor=int(minor),
         )
-        self._in_reducer = self._has_begun = False
+        self._has_begun = False
         self._ended: dict[int, list[int]] = {}
         """Optimizers, to how many ops were done at the end of each of their steps."""
         self._interrupted = FORWARD
@@ -70,8 +70,8 @@ class LoopRecorder(Recorder):
 
         hooks = self._torch.nn.modules.module
         changes: dict[str, Callable[..., Any]] = {
-            "torch.distributed:Reducer.__init__": self._reducing,
-            "torch.distributed:Reducer._set_static_graph": self._reducing,
+            "torch.distributed:Reducer.__init__": self._silently,
+            "torch.distributed:Reducer._set_static_graph": self._silently,
             "torch.nn.utils.clip_grad:_has_foreach_support": lambda *_, **__: True,
             "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
@@ -118,21 +118,6 @@ class LoopRecorder(Recorder):
         notes = tuple(Note(text) for text in sorted(map(str, self._assumptions.used)))
         edges = reads_of_collectives(ops)
         return OpGraph(tuple(ops), edges, None, rank, ranks, name, notes, held=held)
-
-    def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
-        answer = super().operator(func, args, kwargs)
-        could_name = any(each.name == "device" for each in func._schema.arguments)
-        if self._in_reducer and could_name and "device" not in kwargs:
-            self._host.add(self.lifetimes.number(answer.untyped_storage()))
-        return answer
-
-    def _reducing(self, init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """DDP keeps in host memory which parameters were used: what it makes on no device."""
-        self._in_reducer = True
-        try:
-            init(*args, **kwargs)
-        finally:
-            self._in_reducer = False
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)

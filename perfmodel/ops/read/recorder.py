@@ -247,8 +247,10 @@ class Recorder:
         self.lifetimes.look(len(self.ops))
         if not self._is_silent:
             args = self._unmasked(func._schema.name, args)
-        answer = func(*args, **kwargs)
-        schema = func._schema
+        answer, schema = func(*args, **kwargs), func._schema
+        could_name = "device" not in kwargs and any(x.name == "device" for x in schema.arguments)
+        if could_name and not any(isinstance(x, self._torch.Tensor) for x in args):
+            self._host.add(self.lifetimes.number(answer.untyped_storage()))  # made so by C++
         if not (self._is_silent or schema.name.startswith("prim::")):
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
