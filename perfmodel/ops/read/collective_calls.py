@@ -1,11 +1,9 @@
 """Collectives as a program calls them in PyTorch: what one says of its group and its message, and
-which later ops read what it made; data parallelism over fake tensors and groups."""
+which later ops read what it made."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -154,63 +152,3 @@ def _is_view(op: Op) -> bool:
     made = {t.storage_id for t in tensors_in(op.outputs)}
     writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
     return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
-
-
-def on_any_device(
-    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
-) -> None:
-    """Data parallelism, whose device need not be named: there is one."""
-    init(ddp, module, **rest)
-    ddp._has_later_buckets = True
-
-
-def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-    hooks = ddp._comm_hooks or [(_summed, ddp.process_group)]
-    if not hasattr(ddp, "_has_later_buckets"):  # made before, as its hooks were
-        ddp._comm_hooks, ddp._has_later_buckets = [], True
-        given, are_sparse = ddp._build_params_for_reducer()
-        names = ddp._build_debug_param_to_name_mapping(given)
-        ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
-    if not ddp._comm_hooks:
-        for hook, state in hooks:
-            ddp.register_comm_hook(state, hook)
-    return run(ddp, *args, **kwargs)
-
-
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket."""
-    import torch.distributed as dist
-
-    work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    return work.get_future().then(lambda future: future.value()[0])
-
-
-def of_later_steps(
-    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
-) -> None:
-    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
-    in which order gradients come: the last parameters' first, as a rule.
-
-    Source: PyTorch, `Reducer::rebuild_buckets`.
-    """
-    import torch.distributed as dist
-
-    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
-    if not finds_unused and set(limits) == {sys.maxsize}:
-        order, sizes = parameters[::-1], [first_bytes, most_bytes]
-        found, limits = dist._compute_bucket_assignment_by_size(order, sizes, is_sparse[::-1])
-        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
-    init(reducer, parameters, buckets, limits, *rest)
-
-
-def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """An all-reduce whose future has a value, which that of a fake group has not."""
-    import torch
-
-    if (work := run(tensor, *args, **kwargs)) is None:
-        return None
-    future: Any = torch.futures.Future()
-    future.set_result([tensor])
-    own = {name: getattr(work, name) for name in ("wait", "is_completed")}
-    return SimpleNamespace(get_future=lambda: future, **own)

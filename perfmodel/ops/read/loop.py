@@ -68,6 +68,8 @@ class LoopRecorder(Recorder):
         from torch._subclasses import fake_tensor as fake
         from torch.optim import optimizer
 
+        from perfmodel.ops.read.patches import under_fake_tensors
+
         hooks = self._torch.nn.modules.module
         changes: dict[str, Callable[..., Any]] = {
             "torch.distributed:Reducer.__init__": self._silently,
@@ -86,7 +88,7 @@ class LoopRecorder(Recorder):
         # What fake tensors cannot do is told in one line; other errors are the program's own.
         kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
         told = tracing.step(name, "its loop", (tracing.UnknownValueError, *kinds))
-        fakes = tracing.under_fake_tensors(self._mode)
+        fakes = under_fake_tensors(self._mode)
         with _as_it_was(self._torch), told, tracing.instead(changes), fakes:
             hooks.register_module_forward_pre_hook(self._enter)
             hooks.register_module_forward_hook(self._leave, always_call=True)

@@ -31,11 +31,9 @@ from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     cast,
-    fake,
     mapped,
     pytorch,
     step,
-    under_fake_tensors,
 )
 from perfmodel.ops.read.values import Values
 
@@ -218,6 +216,8 @@ def graph_of_module(
         pytorch()
         from torch.utils._pytree import tree_map
 
+        from perfmodel.ops.read.patches import fake
+
         return _traced(partial(deepcopy, module), partial(tree_map, fake, list(inputs)), name, call)
 
 
@@ -268,6 +268,8 @@ def _traced(
     torch = pytorch()
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves, tree_map
+
+    from perfmodel.ops.read.patches import under_fake_tensors
 
     def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
         recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
