@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
@@ -49,12 +50,11 @@ def of_torch_call(
     group, ranks = _group(named)
     about = {} if group == WORLD else {"stream": f"comm {group}"}
     if collective in (_SENT, _RECEIVED):
-        from torch.distributed import get_rank
-
         at = next((at for key, at in named.items() if key.startswith(("dst", "src"))), None)
         if at is None:
             raise PerfmodelError("c10d::recv_any_source_: not covered: it does not name who sends")
-        ranks = [get_rank(), ranks[at]] if collective == _SENT else [ranks[at], get_rank()]
+        pair = [dist.get_rank(), ranks[at]]
+        ranks = pair if collective == _SENT else pair[::-1]
         about["stream"] = "comm {}>{}".format(*ranks)
     sent, got = tensors_in(inputs), tensors_in(outputs)
     known = of_call(operator, inputs, len(ranks))
@@ -82,11 +82,9 @@ def received(
 ) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
     """What makes, of real tensors that a rank gives and of those that it gets, what is in these
     after the collective, if all ranks give what this one gives: of parts, each one its own."""
-    from torch.distributed import get_rank
-
     collective = collective_of(operator.rpartition("::")[2])
     ranks = [0] if collective == WAIT else _group(named)[1]
-    own = ranks.index(get_rank()) if len(ranks) > 1 else 0
+    own = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
     times = len(ranks) if is_sum and collective in _SUMS else 1
     sizes = list(named.get("input_split_sizes") or ())
 
@@ -108,14 +106,11 @@ def received(
 
 def _group(named: Mapping[str, Any]) -> tuple[str, list[int]]:
     """The name of a call's process group, and its ranks."""
-    from torch.distributed import ProcessGroup, get_process_group_ranks
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
     if "group_name" in named:
-        group = _resolve_process_group(named["group_name"])
+        group = dist.distributed_c10d._resolve_process_group(named["group_name"])
     else:
-        group = ProcessGroup.unbox(named["process_group"])
-    return group.group_name, get_process_group_ranks(group)
+        group = dist.ProcessGroup.unbox(named["process_group"])
+    return group.group_name, dist.get_process_group_ranks(group)
 
 
 def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:

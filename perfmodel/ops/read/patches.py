@@ -23,16 +23,24 @@ from torch.utils.weak import WeakIdKeyDictionary
 from perfmodel.ops.read.tracing import holds_others, instead, mapped
 
 _STREAMS = ("Event", "Stream", "current_stream", "default_stream", "stream")
+_DDP = "torch.nn.parallel.distributed:DistributedDataParallel."
 _LEFT_OUT = (
-    *("set_device", "synchronize", "reset_peak_memory_stats"),
-    *("nvtx.range_push", "nvtx.range_pop", "nvtx.mark"),
+    *("torch.cuda:set_device", "torch.cuda:synchronize", "torch.cuda:reset_peak_memory_stats"),
+    *("torch.cuda:nvtx.range_push", "torch.cuda:nvtx.range_pop", "torch.cuda:nvtx.mark"),
+    *("torch:save", "torch:set_default_device"),
+    # Which backends this machine has.
+    *("torch.nn.attention:_sdpa_kernel", "torch.nn.attention.flex_attention:_validate_device"),
+    *(f"{_DDP}_check_comm_hook", f"{_DDP}_passing_sync_batchnorm_handle"),
+    *(
+        "torch.distributed:_verify_params_across_processes",
+        "torch.distributed:Reducer._rebuild_buckets",
+    ),
 )
 _COMPILERS = (
     *("torch:compile", "torch.jit:script", "torch.jit:trace", "torch.jit:freeze"),
     "torch.jit:optimize_for_inference",
 )
 """They capture nothing under fake tensors."""
-_PARALLEL = "torch.nn.parallel.distributed:"
 
 
 @contextmanager
@@ -61,19 +69,15 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
     staying: Any = type("Staying", (TorchFunctionMode,), {"__torch_function__": function})
     changes: dict[str, Callable[..., Any]] = {
         "torch.nn:Module._apply": _apply,
-        f"{_PARALLEL}DistributedDataParallel.__init__": on_any_device,
-        f"{_PARALLEL}DistributedDataParallel._pre_forward": with_sums,
-        "torch.distributed:Reducer.__init__": of_later_steps,
-        f"{_PARALLEL}DistributedDataParallel._passing_sync_batchnorm_handle": left_out,
-        f"{_PARALLEL}DistributedDataParallel._check_comm_hook": left_out,  # is NCCL here?
-        "torch.nn:SyncBatchNorm.forward": over_ranks,
-        "torch.distributed:_verify_params_across_processes": left_out,
-        "torch.distributed:Reducer._rebuild_buckets": left_out,
-        "torch.distributed:all_reduce": with_result,
+        f"{_DDP}__init__": _on_any_device,
+        f"{_DDP}_pre_forward": _with_sums,
+        "torch.distributed:Reducer.__init__": _of_later_steps,
+        "torch.nn:SyncBatchNorm.forward": _over_ranks,
+        "torch.distributed:all_reduce": _with_result,
         # TorchRec registers no weights on fake groups; groups are of the backend that there is.
         "torch.distributed:get_backend": lambda run, *group: run(*group).replace("fake", "nccl"),
-        "torch.distributed:new_group": lambda run, *args, backend=None, **named: run(
-            *args, **named
+        "torch.distributed:new_group": lambda run, *ranks, backend=None, **named: run(
+            *ranks, **named
         ),
         "torch._C._nn:_parse_to": lambda run, *args, **named: _staying(run, 0, *args, **named),
         "torch.amp:autocast.__init__": _on_cpu,
@@ -85,14 +89,9 @@ def under_fake_tensors(mode: Any) -> Iterator[None]:
         "torch.utils.data.dataloader:_MultiProcessingDataLoaderIter": _in_this_process,
         "torch.cuda:current_device": lambda _: 0,
         "torch.nn:UninitializedParameter.__new__": _really,
-        # This machine has other backends.
-        "torch.nn.attention:_sdpa_kernel": left_out,
-        "torch.nn.attention.flex_attention:_validate_device": left_out,
-        "torch:set_default_device": left_out,
-        "torch:save": left_out,
     }
     changes |= dict.fromkeys(_COMPILERS, _as_it_is)
-    changes |= {f"torch.cuda:{name}": left_out for name in _LEFT_OUT}
+    changes |= dict.fromkeys(_LEFT_OUT, lambda *_, **__: None)
     changes |= {f"torch.cuda:{name}": _Stream for name in _STREAMS}
     logger = logging.getLogger(type(mode).__module__)  # what it logs of errors is raised as well
     quiet = patch.object(logger, "disabled", new=True)
@@ -126,10 +125,6 @@ def _really(make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """What has no sizes yet is no fake tensor."""
     with _disable_current_modes():
         return _staying(make, None, *args, **kwargs)
-
-
-def left_out(*args: Any, **kwargs: Any) -> None:
-    return
 
 
 def _staying(run: Callable[..., Any], at: int | None, /, *args: Any, **kwargs: Any) -> Any:
@@ -233,7 +228,7 @@ def fake(value: Any) -> Any:
     return made.copy_(value) if has_values else made
 
 
-def on_any_device(
+def _on_any_device(
     init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
 ) -> None:
     """Data parallelism, whose device need not be named: there is one."""
@@ -241,7 +236,7 @@ def on_any_device(
     ddp._has_later_buckets = True
 
 
-def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
     """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
     hooks = ddp._comm_hooks or [(_summed, ddp.process_group)]
     if not hasattr(ddp, "_has_later_buckets"):  # made before, as its hooks were
@@ -261,7 +256,7 @@ def _summed(group: Any, bucket: Any) -> Any:
     return work.get_future().then(lambda future: future.value()[0])
 
 
-def of_later_steps(
+def _of_later_steps(
     init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
 ) -> None:
     """DDP's buckets as they are from its second step on: the first has one of each type, and tells
@@ -277,7 +272,7 @@ def of_later_steps(
     init(reducer, parameters, buckets, limits, *rest)
 
 
-def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
+def _with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
     """An all-reduce whose future has a value, which that of a fake group has not."""
     if (work := run(tensor, *args, **kwargs)) is None:
         return None
@@ -287,7 +282,7 @@ def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any)
     return SimpleNamespace(get_future=lambda: future, **own)
 
 
-def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:
+def _over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:
     """`SyncBatchNorm.forward` of tensors that lie on no GPU: batches are normalised as on one rank,
     behind an exchange of each channel's mean, deviation and count, in backward of two sums.
 
