@@ -23,10 +23,8 @@ from perfmodel.errors import PerfmodelError, UsageError
 from perfmodel.hardware import Cluster, Part, cluster
 from perfmodel.lowering import Lowered, lower
 from perfmodel.lowering.arguments import bytes_of
-from perfmodel.ops.graph import BACKWARD, FORWARD, OPTIMIZER, Op, OpGraph
+from perfmodel.ops.graph import BACKWARD, FORWARD, MODULE, OPTIMIZER, Op, OpGraph
 from perfmodel.ops.read.assumed import check_shares
-from perfmodel.ops.read.loop import LoopRecorder
-from perfmodel.ops.read.recorder import MODULE, Recorder
 from perfmodel.ops.read.tracing import ModuleError, instead, mapped, pytorch
 from perfmodel.ops.vocabulary.streaming import UNKNOWN
 from perfmodel.prediction.shapes import predict_passes
@@ -127,10 +125,11 @@ def predicting(
 
     Raises `ModuleError` where nothing runs, or where something depends on values.
     """
-    torch = pytorch()
+    machine = _machine(hardware, nodes, _ranks(pytorch()))
+    from perfmodel.ops.read.loop import LoopRecorder
+
     check_shares(assume or {})
-    machine = _machine(hardware, nodes, _ranks(torch))
-    step, recorder = LoopStep(machine), LoopRecorder(torch, machine.node, assume or {})
+    step, recorder = LoopStep(machine), LoopRecorder(machine.node, assume or {})
     with recorder.of_loop(name):
         yield step
     step.graphs.append(recorder.graph(name))
@@ -226,8 +225,7 @@ def _machine(hardware: str | Path | Part, nodes: int | None, ranks: int) -> Clus
 
 def _ranks(torch: Any) -> int:
     dist = torch.distributed
-    is_one = dist.is_available() and dist.is_initialized()
-    return int(dist.get_world_size()) if is_one else 1
+    return dist.get_world_size() if dist.is_available() and dist.is_initialized() else 1
 
 
 def _ops_of(
@@ -237,6 +235,8 @@ def _ops_of(
     from torch._subclasses import fake_tensor as fake
     from torch.utils._python_dispatch import _disable_current_modes
 
+    from perfmodel.ops.read.recorder import Recorder
+
     def plain(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
             local = getattr(value, "_local_tensor", value)
@@ -244,7 +244,7 @@ def _ops_of(
             return torch.empty_strided(shape, strides, dtype=local.dtype)
         return _hint(value)
 
-    recorder = Recorder(torch, node_ranks)
+    recorder = Recorder(node_ranks)
     unknowable = fake.DataDependentOutputException, fake.DynamicOutputShapeException
     with _disable_current_modes(), fake.FakeTensorMode(), torch.no_grad():
         given, named = mapped(plain, (tuple(args), dict(kwargs)))

@@ -33,6 +33,8 @@ HOST_US = "host_us"
 """Attribute of an op that launches nothing: what it takes on the host of a profile."""
 TRITON = "triton_"
 """What names of kernels that Inductor makes begin with; they are ops of their own."""
+MODULE = "module"
+"""Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
 BACK_TO_BACK = "back_to_back"
 """Attribute of a library's call, which does nothing on the host between its launches."""
 

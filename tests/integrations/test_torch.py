@@ -185,26 +185,33 @@ def test_data_parallelism_sums_each_gradient_once_beside_the_backward_pass() -> 
     assert 0 < rank.exposed_comm_us < 0.99 * rank.comm_us  # the last one is waited for
 
 
-def test_data_parallelism_from_before_has_the_same_buckets_and_its_hook_compresses() -> None:
-    from torch.distributed.algorithms.ddp_comm_hooks.default_hooks import bf16_compress_hook
+@pytest.mark.parametrize("is_compressed", [False, True])
+def test_data_parallelism_from_before_runs_as_made_inside(*, is_compressed: bool) -> None:
+    """Of its hook and its buckets, also where the first step is the only one."""
 
-    def summed(is_made_inside: bool, hook: Any = None) -> list[tuple[str, int]]:
+    def compressed(bucket: Any) -> Any:
+        work: Any = dist.all_reduce(bucket.buffer().to(torch.bfloat16), async_op=True)
+        return work.get_future().then(lambda future: bucket.buffer().copy_(future.value()[0]))
+
+    def made() -> Any:
+        model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
+        if is_compressed:
+            model.register_comm_hook(None, lambda _, bucket: compressed(bucket))
+        return model
+
+    def ran(is_made_inside: bool) -> list[tuple[str, dict[str, str]]]:
         with group(16):
-            model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
-            reducer = model.reducer
+            model = made()
+            before = model.reducer, [*model._comm_hooks]
             with own.predicting("dgx-h100") as step:
-                if is_made_inside:
-                    model = nn.parallel.DistributedDataParallel(layers(16), bucket_cap_mb=4)
-                    if hook is not None:
-                        model.register_comm_hook(None, hook)
-                trained(model)
-            assert is_made_inside or (model.reducer is reducer and not model._comm_hooks)
-        about = [op.attributes for op in step.graph.ops if "in_elements" in op.attributes]
-        return [(each["dtype"], int(each["in_elements"])) for each in about]
+                trained(made() if is_made_inside else model, steps=1)
+            assert before == (model.reducer, model._comm_hooks)
+        return [(op.name, {**op.attributes}) for op in step.graph.ops]
 
-    usual = summed(is_made_inside=True)
-    assert summed(is_made_inside=False) == usual != []
-    assert summed(True, bf16_compress_hook) == [("bf16", elements) for _, elements in usual]
+    found = ran(is_made_inside=True)
+    assert ran(is_made_inside=False) == found
+    sent = [about["dtype"] for _, about in found if "in_elements" in about]
+    assert (set(sent), len(sent) > 1) == ({"bf16" if is_compressed else "fp32"}, True)
 
 
 def test_ranks_send_one_another_what_this_one_sends() -> None:

@@ -93,19 +93,14 @@ def cast(graph: OpGraph, dtype: str, *, optimizer: bool = True) -> Edited:
     narrow = dtype in NARROW
     ops = []
     for op in graph.ops:
-        if op.phase == OPTIMIZER and not optimizer:
-            ops.append(op)
-        elif narrow:
-            is_product = op.name.removeprefix("aten::") in _PRODUCTS
-            inputs = with_tensors(op.inputs, as_dtype) if is_product else op.inputs
-            ops.append(op if inputs == op.inputs else replace(op, inputs=inputs))
-        else:
-            about = op.attributes
-            if about.get("dtype") in FLOAT_DTYPES:
-                about = {**about, "dtype": dtype}
-            inputs, outputs = (with_tensors(it, as_dtype) for it in (op.inputs, op.outputs))
-            new = replace(op, inputs=inputs, outputs=outputs, attributes=about)
-            ops.append(op if new == op else new)
+        is_product, new = op.name.removeprefix("aten::") in _PRODUCTS, op
+        if (optimizer or op.phase != OPTIMIZER) and (is_product or not narrow):
+            new = replace(op, inputs=with_tensors(op.inputs, as_dtype))
+        if new is not op and not narrow:
+            about = {"dtype": dtype} if op.attributes.get("dtype") in FLOAT_DTYPES else {}
+            outputs = with_tensors(op.outputs, as_dtype)
+            new = replace(new, outputs=outputs, attributes={**op.attributes, **about})
+        ops.append(op if new == op else new)
     if all(new is old for new, old in zip(ops, graph.ops, strict=True)):
         what = "no matrix product has" if narrow else "no op has"
         return Edited(graph, (f"{what} floating tensors of another type than {dtype}",))

@@ -158,41 +158,6 @@ def lookups_of(
     ).to_attributes()
 
 
-def over_ranks(run: Callable[..., Any], layer: Any, values: Any) -> Any:
-    """`SyncBatchNorm.forward` of tensors that lie on no GPU: batches are normalised as on one rank,
-    behind an exchange of each channel's mean, deviation and count, in backward of two sums.
-
-    Source: PyTorch, torch/nn/modules/_functions.py.
-    """
-    import torch
-    import torch.distributed as dist
-
-    is_group = dist.is_available() and dist.is_initialized()
-    ranks = dist.get_world_size(layer.process_group) if is_group else 1
-    if ranks == 1 or not layer.training:
-        return run(layer, values)
-
-    class Sums(torch.autograd.Function):  # type: ignore[misc]
-        @staticmethod
-        def forward(ctx: Any, values: Any, group: Any) -> Any:
-            ctx.group = group
-            return values.view_as(values)
-
-        @staticmethod
-        def backward(ctx: Any, gradient: Any) -> Any:
-            sums = gradient.new_empty(2 * gradient.shape[1], dtype=torch.float32)
-            dist.all_reduce(sums, group=ctx.group)
-            sums.div_(dist.get_world_size(ctx.group))
-            return gradient, None
-
-    own = values.new_empty(2 * layer.num_features + 1, dtype=torch.float32)
-    every = own.new_empty(ranks * len(own))
-    dist.all_gather_into_tensor(every, own, group=layer.process_group)
-    every.view(ranks, -1).mean(0)
-    out = torch.nn.BatchNorm2d.forward(layer, values)
-    return Sums.apply(out, layer.process_group)
-
-
 def recurrent_facts(name: str, args: Sequence[Any]) -> dict[str, str]:
     """`torch.lstm(x, states, weights, bias, layers, dropout, train, bidirectional, batch_first)`,
     or of packed sequences."""

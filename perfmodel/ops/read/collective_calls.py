@@ -1,14 +1,13 @@
 """Collectives as a program calls them in PyTorch: what one says of its group and its message, and
-which later ops read what it made; data parallelism over fake tensors and groups."""
+which later ops read what it made."""
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
+import torch.distributed as dist
 from numpy.typing import NDArray
 
 from perfmodel.errors import PerfmodelError
@@ -51,12 +50,11 @@ def of_torch_call(
     group, ranks = _group(named)
     about = {} if group == WORLD else {"stream": f"comm {group}"}
     if collective in (_SENT, _RECEIVED):
-        from torch.distributed import get_rank
-
         at = next((at for key, at in named.items() if key.startswith(("dst", "src"))), None)
         if at is None:
             raise PerfmodelError("c10d::recv_any_source_: not covered: it does not name who sends")
-        ranks = [get_rank(), ranks[at]] if collective == _SENT else [ranks[at], get_rank()]
+        pair = [dist.get_rank(), ranks[at]]
+        ranks = pair if collective == _SENT else pair[::-1]
         about["stream"] = "comm {}>{}".format(*ranks)
     sent, got = tensors_in(inputs), tensors_in(outputs)
     known = of_call(operator, inputs, len(ranks))
@@ -84,11 +82,9 @@ def received(
 ) -> Callable[[Sequence[Any], Sequence[Any]], list[Any]]:
     """What makes, of real tensors that a rank gives and of those that it gets, what is in these
     after the collective, if all ranks give what this one gives: of parts, each one its own."""
-    from torch.distributed import get_rank
-
     collective = collective_of(operator.rpartition("::")[2])
     ranks = [0] if collective == WAIT else _group(named)[1]
-    own = ranks.index(get_rank()) if len(ranks) > 1 else 0
+    own = ranks.index(dist.get_rank()) if len(ranks) > 1 else 0
     times = len(ranks) if is_sum and collective in _SUMS else 1
     sizes = list(named.get("input_split_sizes") or ())
 
@@ -110,14 +106,11 @@ def received(
 
 def _group(named: Mapping[str, Any]) -> tuple[str, list[int]]:
     """The name of a call's process group, and its ranks."""
-    from torch.distributed import ProcessGroup, get_process_group_ranks
-    from torch.distributed.distributed_c10d import _resolve_process_group
-
     if "group_name" in named:
-        group = _resolve_process_group(named["group_name"])
+        group = dist.distributed_c10d._resolve_process_group(named["group_name"])
     else:
-        group = ProcessGroup.unbox(named["process_group"])
-    return group.group_name, get_process_group_ranks(group)
+        group = dist.ProcessGroup.unbox(named["process_group"])
+    return group.group_name, dist.get_process_group_ranks(group)
 
 
 def reads_of_collectives(ops: Sequence[Op]) -> NDArray[np.int64]:
@@ -154,61 +147,3 @@ def _is_view(op: Op) -> bool:
     made = {t.storage_id for t in tensors_in(op.outputs)}
     writes = op.name.endswith("_") and not op.name.endswith("__")  # `aten::__getitem__` does not
     return bool(made) and not writes and made <= {t.storage_id for t in op.tensors}
-
-
-def on_any_device(
-    init: Any, ddp: Any, module: Any, device_ids: Any = None, output_device: Any = None, **rest: Any
-) -> None:
-    """Data parallelism, whose device need not be named: there is one."""
-    init(ddp, module, **rest)
-    ddp._has_later_buckets = True
-
-
-def with_sums(run: Callable[..., Any], ddp: Any, *args: Any, **kwargs: Any) -> Any:
-    """Gradients are summed by a hook: the usual one waits for what no fake group gives."""
-    if not ddp._comm_hooks:
-        if not hasattr(ddp, "_has_later_buckets"):  # made before
-            given, are_sparse = ddp._build_params_for_reducer()
-            names = ddp._build_debug_param_to_name_mapping(given)
-            ddp._ddp_init_helper(given, are_sparse, names, ddp.static_graph)
-        # DDP refuses another's annotations.
-        ddp.register_comm_hook(ddp.process_group, lambda group, bucket: _summed(group, bucket))
-    return run(ddp, *args, **kwargs)
-
-
-def _summed(group: Any, bucket: Any) -> Any:
-    """Gradients of a bucket."""
-    import torch.distributed as dist
-
-    work: Any = dist.all_reduce(bucket.buffer(), group=group, async_op=True)
-    return work.get_future().then(lambda future: future.value()[0])
-
-
-def of_later_steps(
-    init: Any, reducer: Any, parameters: Any, buckets: Any, limits: Any, *rest: Any
-) -> None:
-    """DDP's buckets as they are from its second step on: the first has one of each type, and tells
-    in which order gradients come: the last parameters' first, as a rule.
-
-    Source: PyTorch, `Reducer::rebuild_buckets`.
-    """
-    import torch.distributed as dist
-
-    _, is_sparse, most_bytes, finds_unused, _, _, first_bytes, *_ = rest
-    if not finds_unused and set(limits) == {sys.maxsize}:
-        order, sizes = parameters[::-1], [first_bytes, most_bytes]
-        found, limits = dist._compute_bucket_assignment_by_size(order, sizes, is_sparse[::-1])
-        buckets = [[len(parameters) - 1 - at for at in each] for each in found]
-    init(reducer, parameters, buckets, limits, *rest)
-
-
-def with_result(run: Callable[..., Any], tensor: Any, *args: Any, **kwargs: Any) -> Any:
-    """An all-reduce whose future has a value, which that of a fake group has not."""
-    import torch
-
-    if (work := run(tensor, *args, **kwargs)) is None:
-        return None
-    future: Any = torch.futures.Future()
-    future.set_result([tensor])
-    own = {name: getattr(work, name) for name in ("wait", "is_completed")}
-    return SimpleNamespace(get_future=lambda: future, **own)

@@ -18,13 +18,20 @@ from types import SimpleNamespace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+import torch
+from torch._guards import active_fake_mode
+from torch._subclasses import fake_tensor as fake
+from torch.optim import optimizer
+from torch.utils.weak import WeakIdKeyDictionary
+
 from perfmodel.errors import Note
 from perfmodel.hardware import Node
-from perfmodel.ops.graph import FORWARD, NO_OP, OPTIMIZER, OpGraph
+from perfmodel.ops.graph import FORWARD, MODULE, NO_OP, OPTIMIZER, OpGraph
 from perfmodel.ops.read import tracing
 from perfmodel.ops.read.assumed import SHARES, Assumptions
 from perfmodel.ops.read.collective_calls import reads_of_collectives
-from perfmodel.ops.read.recorder import MODULE, Recorder
+from perfmodel.ops.read.patches import under_fake_tensors
+from perfmodel.ops.read.recorder import Recorder
 from perfmodel.ops.read.values import Values
 
 _USUAL = {**SHARES, "item": 1.0}
@@ -37,14 +44,10 @@ class LoopRecorder(Recorder):
     """The ops of a loop from the first call of a module on: what comes before builds. Where an
     optimizer steps more than once, those of its last period: later ones are as that is."""
 
-    def __init__(self, torch: Any, node: Node, assume: Mapping[str, float]) -> None:
-        from torch._guards import active_fake_mode
-        from torch._subclasses.fake_tensor import FakeTensorMode
-        from torch.utils.weak import WeakIdKeyDictionary
-
-        super().__init__(torch, node.gpus)
+    def __init__(self, node: Node, assume: Mapping[str, float]) -> None:
+        super().__init__(node.gpus)
         self._assumptions = Assumptions(torch, assume, _USUAL)
-        self._mode = active_fake_mode() or FakeTensorMode(allow_non_fake_inputs=True)
+        self._mode = active_fake_mode() or fake.FakeTensorMode(allow_non_fake_inputs=True)
         self._fakes: Any = WeakIdKeyDictionary()  # of real tensors one each, while these live
         self._names: Any = WeakKeyDictionary()
         """Modules, to their paths; one that is no more leaves its name to another."""
@@ -57,7 +60,7 @@ class LoopRecorder(Recorder):
             major=int(major),
             minor=int(minor),
         )
-        self._in_reducer = self._has_begun = False
+        self._has_begun = False
         self._ended: dict[int, list[int]] = {}
         """Optimizers, to how many ops were done at the end of each of their steps."""
         self._interrupted = FORWARD
@@ -65,15 +68,15 @@ class LoopRecorder(Recorder):
     @contextmanager
     def of_loop(self, name: str) -> Iterator[None]:
         """Records. What was there before is afterwards as it was."""
-        from torch._subclasses import fake_tensor as fake
-        from torch.optim import optimizer
-
-        hooks = self._torch.nn.modules.module
+        hooks = torch.nn.modules.module
         changes: dict[str, Callable[..., Any]] = {
-            "torch.distributed:Reducer.__init__": self._reducing,
-            "torch.distributed:Reducer._set_static_graph": self._reducing,
+            "torch.distributed:Reducer.__init__": self._silently,
+            "torch.distributed:Reducer._set_static_graph": self._silently,
             "torch.nn.utils.clip_grad:_has_foreach_support": lambda *_, **__: True,
-            "torch.amp.grad_scaler:GradScaler.__init__": _enabled,
+            # A scaler for a GPU turns itself off where there is none.
+            "torch.amp.grad_scaler:GradScaler.__init__": lambda init, scaler, _="cuda", **named: (
+                init(scaler, "cpu", **named)
+            ),
             "torch.amp.grad_scaler:GradScaler._maybe_opt_step": _of_finite_gradients,
             # Other processes do it, on the host.
             "torch.utils.data.dataloader:_BaseDataLoaderIter.__next__": self._silently,
@@ -86,13 +89,13 @@ class LoopRecorder(Recorder):
         # What fake tensors cannot do is told in one line; other errors are the program's own.
         kinds = fake.UnsupportedFakeTensorException, fake.UnsupportedOperatorException
         told = tracing.step(name, "its loop", (tracing.UnknownValueError, *kinds))
-        fakes = tracing.under_fake_tensors(self._mode)
-        with _as_it_was(self._torch), told, tracing.instead(changes), fakes:
+        fakes = under_fake_tensors(self._mode)
+        with _as_it_was(), told, tracing.instead(changes), fakes:
             hooks.register_module_forward_pre_hook(self._enter)
             hooks.register_module_forward_hook(self._leave, always_call=True)
             optimizer.register_optimizer_step_pre_hook(self._optimize)
             optimizer.register_optimizer_step_post_hook(self._optimized)
-            values = Values(self._torch, self._assumptions)
+            values = Values(self._assumptions)
             self.known = values.known
             with values.following(), self.recording():
                 yield
@@ -102,7 +105,7 @@ class LoopRecorder(Recorder):
         if not (self._has_begun and self.ops):
             raise tracing.ModuleError(f"{name}: nothing ran: call a module inside the context")
         self._assumptions.check_used(name)
-        dist, rank, ranks = self._torch.distributed, 0, 1
+        dist, rank, ranks = torch.distributed, 0, 1
         if dist.is_available() and dist.is_initialized():
             rank, ranks = dist.get_rank(), dist.get_world_size()
         # A loop is as long as the period of the optimizer that steps least often.
@@ -119,27 +122,12 @@ class LoopRecorder(Recorder):
         edges = reads_of_collectives(ops)
         return OpGraph(tuple(ops), edges, None, rank, ranks, name, notes, held=held)
 
-    def operator(self, func: Any, args: Any, kwargs: Any) -> Any:
-        answer = super().operator(func, args, kwargs)
-        could_name = any(each.name == "device" for each in func._schema.arguments)
-        if self._in_reducer and could_name and "device" not in kwargs:
-            self._host.add(self.lifetimes.number(answer.untyped_storage()))
-        return answer
-
-    def _reducing(self, init: Callable[..., None], *args: Any, **kwargs: Any) -> None:
-        """DDP keeps in host memory which parameters were used: what it makes on no device."""
-        self._in_reducer = True
-        try:
-            init(*args, **kwargs)
-        finally:
-            self._in_reducer = False
-
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         answer = super().function(func, args, kwargs)
-        if not self._torch.is_grad_enabled():
+        if not torch.is_grad_enabled():
             return answer
         for each in answer if isinstance(answer, (tuple, list)) else (answer,):
-            node = each.grad_fn if isinstance(each, self._torch.Tensor) else None
+            node = each.grad_fn if isinstance(each, torch.Tensor) else None
             if node is not None:
                 node.metadata.setdefault(MODULE, self._modules[-1])
         return answer
@@ -186,16 +174,14 @@ _OF_LEAVES = ("grad", "requires_grad", "_backward_hooks", "_post_accumulate_grad
 
 
 @contextmanager
-def _as_it_was(torch: Any) -> Iterator[None]:
+def _as_it_was() -> Iterator[None]:
     """Modules, optimizers, their schedules and parameters are afterwards as before, whatever was
     set in them or hooked to them; so are hooks of all of them, random numbers, and whether
     gradients are kept."""
-    from torch.optim import optimizer
-
     owners = torch.nn.Module, torch.optim.Optimizer, torch.optim.lr_scheduler.LRScheduler
     kinds = (*owners, torch.Tensor)
     seen: dict[int, Any] = {}
-    undo: list[tuple[Any, ...]] = []
+    contents, attributes = list[tuple[Any, Any]](), list[tuple[Any, str, Any]]()
     with torch._C.DisableTorchFunctionSubclass():
         every = gc.get_objects()
         ours = {kind for kind in set(map(type, every)) if issubclass(kind, kinds)}
@@ -211,45 +197,33 @@ def _as_it_was(torch: Any) -> Iterator[None]:
                 continue
             seen[id(each)] = each
             if type(each) in _CONTAINERS:
-                undo.append((_fill_again, each, each.copy()))
+                contents.append((each, each.copy()))
                 left += each.values() if isinstance(each, dict) else each
             elif isinstance(each, tuple):
                 left += each
             elif isinstance(each, kinds):
                 is_leaf = isinstance(each, torch.Tensor) and each.is_leaf
                 for name in ("__class__", *_OF_LEAVES) if is_leaf else ("__class__",):
-                    undo.append((_set_again, torch, each, name, getattr(each, name)))
+                    attributes.append((each, name, getattr(each, name)))
                     left.append(getattr(each, name))
                 left.append(vars(each))
     try:
         with torch.random.fork_rng(devices=[]), torch.set_grad_enabled(torch.is_grad_enabled()):
             yield
     finally:
-        for again, *of in undo:
-            again(*of)
-
-
-def _set_again(torch: Any, owner: Any, name: str, value: Any) -> None:
-    with torch._C.DisableTorchFunctionSubclass():
-        if getattr(owner, name) is not value:
-            setattr(owner, name, value)
-
-
-def _fill_again(container: Any, before: Any) -> None:
-    """Only where it holds others: threads may read it."""
-    if _identities(container) != _identities(before):
-        container.clear()
-        (container.extend if isinstance(container, list) else container.update)(before)
+        with torch._C.DisableTorchFunctionSubclass():
+            for owner, name, value in attributes:
+                if getattr(owner, name) is not value:
+                    setattr(owner, name, value)
+        for each, before in contents:
+            if _identities(each) != _identities(before):  # only then: threads may read it
+                each.clear()
+                (each.extend if isinstance(each, list) else each.update)(before)
 
 
 def _identities(container: Any) -> list[int]:
     values = container.values() if isinstance(container, dict) else ()
     return [id(each) for each in (*container, *values)]
-
-
-def _enabled(init: Any, scaler: Any, device: str = "cuda", *args: Any, **kwargs: Any) -> None:
-    """A scaler for a GPU turns itself off where there is none."""
-    init(scaler, "cpu", *args, **kwargs)
 
 
 def _of_finite_gradients(

@@ -25,19 +25,14 @@ from perfmodel.errors import UsageError
 from perfmodel.ops.edits.compiled import compiled
 from perfmodel.ops.graph import OPTIMIZER, WAITING, Op, OpGraph, tensors_in
 from perfmodel.ops.read.assumed import Assumptions, check_shares
-from perfmodel.ops.read.collective_calls import reads_of_collectives
-from perfmodel.ops.read.recorder import Recorder
 from perfmodel.ops.read.tracing import (
     ModuleError,
     UnknownValueError,
     cast,
-    fake,
     mapped,
     pytorch,
     step,
-    under_fake_tensors,
 )
-from perfmodel.ops.read.values import Values
 
 DTYPES = {"fp32": "float32", "fp16": "float16", "bf16": "bfloat16"}
 """Our words for the types that a module may be given in, and PyTorch's."""
@@ -218,6 +213,8 @@ def graph_of_module(
         pytorch()
         from torch.utils._pytree import tree_map
 
+        from perfmodel.ops.read.patches import fake
+
         return _traced(partial(deepcopy, module), partial(tree_map, fake, list(inputs)), name, call)
 
 
@@ -269,9 +266,14 @@ def _traced(
     from torch._subclasses.fake_tensor import FakeTensorMode
     from torch.utils._pytree import tree_leaves, tree_map
 
+    from perfmodel.ops.read.collective_calls import reads_of_collectives
+    from perfmodel.ops.read.patches import under_fake_tensors
+    from perfmodel.ops.read.recorder import Recorder
+    from perfmodel.ops.read.values import Values
+
     def once(odds: float = 1.0) -> tuple[OpGraph, Assumptions]:
-        recorder, assumptions = Recorder(torch), Assumptions(torch, call.assume, odds=odds)
-        values = Values(torch, assumptions)
+        recorder, assumptions = Recorder(), Assumptions(torch, call.assume, odds=odds)
+        values = Values(assumptions)
         recorder.known = values.known
         mode = FakeTensorMode(allow_non_fake_inputs=True)
         with (
@@ -352,7 +354,7 @@ def _optimizer(torch: Any, word: str | None, module: Any) -> Any:
 
 
 def _train(
-    torch: Any, module: Any, inputs: list[Any], optimizer: Any, recorder: Recorder, name: str
+    torch: Any, module: Any, inputs: list[Any], optimizer: Any, recorder: Any, name: str
 ) -> None:
     from torch.utils._pytree import tree_leaves
 

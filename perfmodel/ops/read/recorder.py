@@ -15,12 +15,20 @@ from functools import partial
 from heapq import heappop, heappush
 from itertools import count
 from operator import sub
+from types import NoneType
 from typing import Any
+
+import torch
+from torch.multiprocessing.reductions import StorageWeakRef
+from torch.overrides import TorchFunctionMode
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from perfmodel.ops.graph import (
     AUTOGRAD_NODE,
     BACKWARD,
     FORWARD,
+    MODULE,
     NO_OP,
     Argument,
     Arguments,
@@ -53,8 +61,6 @@ ROWS_OF_BAGS, INDICES = "aten::_embedding_bag_backward", 1
 """Its gradient has a row for each index if it is sparse, which fake tensors do not tell."""
 OPERATORS = {"__matmul__": "matmul", "__rmatmul__": "matmul", "__pow__": "pow"}
 """Methods that are operators of another name. Not indexing: it is views, or an operator below."""
-MODULE = "module"
-"""Attribute of an op: the path of the innermost module that it, or its forward pass, belongs to."""
 DEVICE, HOST = "cuda:0", "cpu"
 _CONSTANT = "aten::lift_fresh"
 """What `torch.tensor` makes; of one number it stays on the host, as the steps of optimizers do."""
@@ -67,9 +73,6 @@ class Lifetimes:
     """The storages of what runs, as long as Python's references and autograd hold them."""
 
     def __init__(self) -> None:
-        from torch.multiprocessing.reductions import StorageWeakRef
-
-        self._weak: Any = StorageWeakRef
         self._numbers: dict[int, tuple[int, Any]] = {}
         """By address, which a weak reference keeps from being given again."""
         self._looks = 0
@@ -82,7 +85,7 @@ class Lifetimes:
         """From 1: 0 is what execution traces call none."""
         known = self._numbers.get(storage._cdata)
         if known is None:
-            known = len(self._numbers) + 1, self._weak(storage)
+            known = len(self._numbers) + 1, StorageWeakRef(storage)
             self._numbers[storage._cdata] = known
             heappush(self._alive, (self._looks, known[0], self._looks, known[1]))
         return known[0]
@@ -109,17 +112,14 @@ class Lifetimes:
 class Recorder:
     """The ops of what runs while it records."""
 
-    def __init__(self, torch: Any, node_ranks: int | None = None) -> None:
+    def __init__(self, node_ranks: int | None = None) -> None:
         """So many ranks of a process group share a node; None: the machine says."""
-        self._torch = torch
         self.ops: list[Op] = []
         self.phase = FORWARD
         self._is_silent = False
         self.node_ranks = node_ranks
         self._modules = [""]
         """Paths of those whose calls are under way."""
-        from torch.utils.weak import WeakTensorKeyDictionary
-
         self.lifetimes = Lifetimes()
         self._numbers: Any = WeakTensorKeyDictionary()
         self._next = count()
@@ -144,18 +144,15 @@ class Recorder:
 
     @contextmanager
     def recording(self) -> Iterator[None]:
-        from torch.overrides import TorchFunctionMode
-        from torch.utils._python_dispatch import TorchDispatchMode
-
         def function(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return self.function(func, args, kwargs or {})
 
         def operator(mode: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             if any(hasattr(kind, "__tensor_flatten__") for kind in types):
                 return NotImplemented  # what it does to the tensors in one comes next
-            if isinstance(func, self._torch._ops.HigherOrderOperator):
+            if isinstance(func, torch._ops.HigherOrderOperator):
                 raise UnknownValueError(f"{func} is not covered: call what it stands for")
-            is_inferring = self._torch.is_inference_mode_enabled() and func.namespace == "aten"
+            is_inferring = torch.is_inference_mode_enabled() and func.namespace == "aten"
             if is_inferring and is_known(func.name(), composed):  # it comes whole only there
                 with mode:
                     return func._op_dk(composed, *args, **(kwargs or {}))
@@ -168,8 +165,8 @@ class Recorder:
         def called(func: Any, /, *args: Any, **kwargs: Any) -> Any:
             return self.function(func, args, kwargs)
 
-        is_known = self._torch._C._dispatch_has_kernel_for_dispatch_key
-        composed = self._torch._C.DispatchKey.CompositeImplicitAutograd
+        is_known = torch._C._dispatch_has_kernel_for_dispatch_key
+        composed = torch._C.DispatchKey.CompositeImplicitAutograd
         # One op also where PyTorch's own Python calls it.
         whole = {f"torch.nn.functional:{name}": called for name in as_on_gpu.AS_ONE}
         passes = {f"torch.autograd:{name}": self._watched for name in ("backward", "grad")}
@@ -178,21 +175,21 @@ class Recorder:
 
     def function(self, func: Any, args: Any, kwargs: Any) -> Any:
         """A call of the program: the ops below it are its own, or it is one op as a whole."""
-        name, autocast = getattr(func, "__name__", ""), self._torch.is_autocast_enabled("cpu")
-        is_pass = func is self._torch.Tensor.backward  # no operator: its nodes are
+        name, autocast = getattr(func, "__name__", ""), torch.is_autocast_enabled("cpu")
+        is_pass = func is torch.Tensor.backward  # no operator: its nodes are
         if is_pass or any(map(holds_others, leaves((args, kwargs)))):
             return func(*args, **kwargs)
         if not self._is_silent and (whole := as_on_gpu.as_one(name, args, kwargs)):
             return self._as_one(whole, func, args, kwargs, {})
         if name in as_on_gpu.RECURRENT:
             if autocast:  # on a GPU, and not on a CPU
-                dtype = self._torch.get_autocast_dtype("cpu")
-                args = mapped(lambda x: cast(self._torch, x, dtype), args)
+                dtype = torch.get_autocast_dtype("cpu")
+                args = mapped(lambda x: cast(torch, x, dtype), args)
             about = as_on_gpu.recurrent_facts(name, args)
             return self._as_one(RECURRENT_OP, func, args, kwargs, about)
         if autocast and name in as_on_gpu.IN_FP32:
-            dtype = self._torch.float32
-            args, kwargs = mapped(lambda x: cast(self._torch, x, dtype), (args, kwargs))
+            dtype = torch.float32
+            args, kwargs = mapped(lambda x: cast(torch, x, dtype), (args, kwargs))
         node, first = self._node, len(self.ops)
         answer = func(*args, **kwargs)
         place = kwargs.get("device")
@@ -202,7 +199,7 @@ class Recorder:
             self._host.add(self.lifetimes.number(answer.untyped_storage()))
         name = f"aten::{OPERATORS.get(name, name)}"
         children = self.ops[first:]
-        is_operator = hasattr(self._torch.ops.aten, name[len("aten::") :]) and self._node == node
+        is_operator = hasattr(torch.ops.aten, name[len("aten::") :]) and self._node == node
         if len(children) > 1 and is_operator:
             op = self._op(name, tuple(map(self._argument, args)), self.returned(answer), {})
             below = (
@@ -247,8 +244,10 @@ class Recorder:
         self.lifetimes.look(len(self.ops))
         if not self._is_silent:
             args = self._unmasked(func._schema.name, args)
-        answer = func(*args, **kwargs)
-        schema = func._schema
+        answer, schema = func(*args, **kwargs), func._schema
+        could_name = "device" not in kwargs and any(x.name == "device" for x in schema.arguments)
+        if could_name and not any(isinstance(x, torch.Tensor) for x in args):
+            self._host.add(self.lifetimes.number(answer.untyped_storage()))  # made so by C++
         if not (self._is_silent or schema.name.startswith("prim::")):
             given = arguments_of(schema, args, kwargs)
             inputs = tuple(map(self._argument, given.values()))
@@ -261,7 +260,7 @@ class Recorder:
             about = of_torch_call(schema.name, given, inputs, outputs, self.node_ranks)
             if as_on_gpu.copied_first(name, inputs, outputs):
                 dtype = (answer if name == as_on_gpu.SUM else args[0]).dtype
-                copied = self._tensor(self._torch.empty(args[0].shape, dtype=dtype))
+                copied = self._tensor(torch.empty(args[0].shape, dtype=dtype))
                 self.ops.append(self._op("aten::_to_copy", inputs[:1], (copied,), {}))
                 inputs = (copied, *inputs[1:])
             if summed := as_on_gpu.rows_summed(name, inputs, self._lookups):
@@ -278,8 +277,8 @@ class Recorder:
             return args
         indices: list[Any] = []
         for each in args[1]:
-            if each is not None and each.dtype in (self._torch.bool, self._torch.uint8):
-                found = self.operator(self._torch.ops.aten.nonzero.default, (each,), {})
+            if each is not None and each.dtype in (torch.bool, torch.uint8):
+                found = self.operator(torch.ops.aten.nonzero.default, (each,), {})
                 indices += found.unbind(1)
             else:
                 indices.append(each)
@@ -308,13 +307,10 @@ class Recorder:
         self, name: str, func: Any, args: Any, kwargs: Any, about: Mapping[str, str]
     ) -> Any:
         has_backward = func.__name__ in (*as_on_gpu.WITH_BACKWARD, *as_on_gpu.RECURRENT)
-        packet = getattr(self._torch.ops.aten, func.__name__, func)
+        packet = getattr(torch.ops.aten, func.__name__, func)
         schema = getattr(packet, packet.overloads()[0])._schema
         named = arguments_of(schema, args, kwargs)
         inputs = tuple(map(self._argument, named.values()))
-        if looked_up := as_on_gpu.of_table_batched(self._torch, name, named):
-            shape, dtype = looked_up
-            func = lambda *_, **__: self._torch.empty(shape, dtype=dtype)  # noqa: E731
         if has_backward:
             func = self._differentiable(name, func, inputs, about)
         answer = self._silently(func, *args, **kwargs)
@@ -343,7 +339,7 @@ class Recorder:
             return call()
 
         def backward(ctx: Any, *gradients: Any) -> Any:
-            given, like = ctx.saved_tensors, self._torch.empty_like
+            given, like = ctx.saved_tensors, torch.empty_like
             needed = [
                 like(each) if is_needed else None
                 for each, is_needed in zip(given, ctx.needs_input_grad[1:], strict=True)
@@ -354,12 +350,12 @@ class Recorder:
             return None, *needed
 
         def called(*args: Any, **kwargs: Any) -> Any:
-            tensors = [x for x in leaves((args, kwargs)) if isinstance(x, self._torch.Tensor)]
+            tensors = [x for x in leaves((args, kwargs)) if isinstance(x, torch.Tensor)]
             return layer.apply(partial(func, *args, **kwargs), *tensors)
 
         parts = {"forward": staticmethod(forward), "backward": staticmethod(backward)}
         node = name.rpartition("::")[2].title().replace("_", "")
-        layer: Any = type(node, (self._torch.autograd.Function,), parts)
+        layer: Any = type(node, (torch.autograd.Function,), parts)
         return called
 
     def returned(self, answer: Any) -> Arguments:
@@ -368,28 +364,24 @@ class Recorder:
         return tuple(map(self._argument, parts))
 
     def _argument(self, value: Any) -> Argument:
-        if isinstance(value, self._torch.Tensor):
+        if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, (list, tuple)):
             return tuple(map(self._argument, value))
-        is_plain = value is None or isinstance(value, (bool, int, float, str))
-        return value if is_plain else str(value)
+        return value if isinstance(value, (int, float, str, NoneType)) else str(value)
 
     def _tensor(self, value: Any) -> Tensor:
-        word = str(value.dtype).removeprefix("torch.")
-        layout = "" if value.layout == self._torch.strided else "sparse"
-        strides: tuple[int, ...] = ()
-        storage = -1
+        layout = "" if value.layout == torch.strided else "sparse"
+        word, strides, storage = str(value.dtype).removeprefix("torch."), tuple[int, ...](), -1
         if not layout:
             strides = tuple(map(int, value.stride()))
             storage = self.lifetimes.number(value.untyped_storage())
         if value not in self._numbers:
             self._numbers[value] = number = next(self._next)
             # Transposed, and as gradients, fake ones hold none.
-            if value.layout == self._torch.sparse_coo and (rows := self._silently(value._nnz)):
+            if value.layout == torch.sparse_coo and (rows := self._silently(value._nnz)):
                 self._lookups[number] = rows
-        shape = tuple(map(int, value.shape))
-        dtype = dtype_of_torch(word) or word
+        shape, dtype = tuple(map(int, value.shape)), dtype_of_torch(word) or word
         device = HOST if storage in self._host else DEVICE
         return Tensor(shape, dtype, self._numbers[value], storage, device, layout, strides)
 

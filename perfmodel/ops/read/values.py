@@ -16,6 +16,13 @@ from functools import partial
 from itertools import count
 from typing import Any
 
+import torch
+from torch._subclasses import fake_tensor
+from torch._subclasses.fake_tensor import FakeTensor, UnsupportedOperatorException
+from torch.utils._python_dispatch import TorchDispatchMode, _disable_current_modes
+from torch.utils._pytree import tree_leaves
+from torch.utils.weak import WeakTensorKeyDictionary
+
 from perfmodel.ops.read.as_on_gpu import of_table_batched
 from perfmodel.ops.read.assumed import ALIKE, NUMBERS, STAND_INS, Assumption, Assumptions, hint
 from perfmodel.ops.read.collective_calls import NAMESPACES, given_and_got, received
@@ -38,6 +45,11 @@ SHORT |= {"_local_scalar_dense": "item"}
 ON_HOST = frozenset(("_pack_padded_sequence",))
 """What reads its integers in the memory of the host, and makes such of it."""
 FORMAT = "__format__"
+_UNKNOWABLE = (
+    fake_tensor.DataDependentOutputException,
+    fake_tensor.DynamicOutputShapeException,
+    UnsupportedOperatorException,
+)
 READS = ("tolist", "numpy", FORMAT)
 """Methods that give the values of a whole tensor to Python."""
 
@@ -65,18 +77,8 @@ class _Value:
 class Values:
     """Values of what runs while it is `following`."""
 
-    def __init__(self, torch: Any, assumptions: Assumptions) -> None:
-        from torch._subclasses import fake_tensor
-        from torch.utils.weak import WeakTensorKeyDictionary
-
-        self._torch, self._assumptions = torch, assumptions
-        self._fake: Any = fake_tensor.FakeTensor
-        self._unsupported: Any = fake_tensor.UnsupportedOperatorException
-        self._unknowable: Any = (
-            fake_tensor.DataDependentOutputException,
-            fake_tensor.DynamicOutputShapeException,
-            self._unsupported,
-        )
+    def __init__(self, assumptions: Assumptions) -> None:
+        self._assumptions = assumptions
         self._of: Any = WeakTensorKeyDictionary()
         self._queue: list[Callable[[], None]] = []
         """Holds no fake tensor: memory counts how long a program does."""
@@ -85,8 +87,6 @@ class Values:
 
     @contextmanager
     def following(self) -> Iterator[None]:
-        from torch.utils._python_dispatch import TorchDispatchMode
-
         def operator(_: Any, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
             return self._operator(func, args, kwargs or {})
 
@@ -102,13 +102,11 @@ class Values:
     def inputs(self, make: Callable[[], list[Any]]) -> list[Any]:
         """What is made as inputs: masks of random floats are given as integers are, and floats have
         no values."""
-        from torch.utils._pytree import tree_leaves
-
         self._are_inputs = True
         given = make()
         self._are_inputs = False
         for each in tree_leaves(given):
-            if isinstance(each, self._fake) and _is_real(each):
+            if isinstance(each, FakeTensor) and _is_real(each):
                 self._value(each).memory.why = ""
         return given
 
@@ -129,12 +127,12 @@ class Values:
         with self._for_real():  # `numpy` detaches, and of a fake tensor it would be zeros
             real = value.real
             if not value.is_known:
-                real = self._torch.full(tensor.shape, item, dtype=tensor.dtype)
+                real = torch.full(tensor.shape, item, dtype=tensor.dtype)
             return getattr(real, name)(*args, **kwargs)
 
     def _reducing(self, run: Any, group: Any, given: Any, options: Any = None) -> Any:
         """Its operator does not tell Python whether it adds up, or takes the largest."""
-        sums = self._torch.distributed.ReduceOp.SUM
+        sums = torch.distributed.ReduceOp.SUM
         self._is_sum = options is None or getattr(options, "reduceOp", options) == sums
         try:
             return run(group, given, *[options] * (options is not None))
@@ -145,17 +143,17 @@ class Values:
         """An operator, whose sizes are those of its values where it depends on them."""
         try:
             if short(func) in ON_HOST:
-                raise self._unknowable[0](func)
+                raise _UNKNOWABLE[0](func)
             answer = self._on_fakes(func, args, kwargs)
-        except self._unknowable as error:
+        except _UNKNOWABLE as error:
             return self._asked(func, args, kwargs, error)
         self._follow(func, args, kwargs, answer)
         return answer
 
     def _on_fakes(self, func: Any, args: Any, kwargs: Any) -> Any:
         """Real tensors are not written to: what has none but them would run as it is."""
-        mode = self._torch._guards.detect_fake_mode()
-        real = [t for t in self._tensors((args, kwargs)) if not isinstance(t, self._fake)]
+        mode = torch._guards.detect_fake_mode()
+        real = [t for t in self._tensors((args, kwargs)) if not isinstance(t, FakeTensor)]
         if not (func._schema.is_mutable and real and mode):
             return func(*args, **kwargs)
         fakes = {id(t): mode.from_tensor(t) for t in real}
@@ -164,13 +162,13 @@ class Values:
         return mapped(lambda x: own.get(id(x), x), func(*args, **kwargs))
 
     def _tensors(self, value: Any) -> list[Any]:
-        return [each for each in leaves(value) if isinstance(each, self._torch.Tensor)]
+        return [each for each in leaves(value) if isinstance(each, torch.Tensor)]
 
     def _value(self, tensor: Any) -> _Value:
         known = self._of.get(tensor)
         if known is not None:
             return known  # type: ignore[no-any-return]
-        if isinstance(tensor, (self._fake, self._torch.nn.Parameter)):
+        if isinstance(tensor, (FakeTensor, torch.nn.Parameter)):
             return _Value(_Memory(""))
         is_small = tensor.numel() <= MAX_ELEMENTS and not tensor.is_meta
         why = None if is_small else f"a tensor of more than {MAX_ELEMENTS} elements"
@@ -193,11 +191,11 @@ class Values:
         are_known = not is_sent and all(each.is_known for each in values)
         if not (are_known or integers or is_mutable or is_sent):
             return
-        is_seeded = self._torch.Tag.nondeterministic_seeded in func.tags
+        is_seeded = torch.Tag.nondeterministic_seeded in func.tags
         is_empty = "empty" in short(func)
         are_data = (is_seeded and not self._are_inputs) or is_empty
         largest = max((each.numel() for each in made), default=0)
-        are_odd = any(t.is_meta or t.layout != self._torch.strided for t in made)
+        are_odd = any(t.is_meta or t.layout != torch.strided for t in made)
         is_large = largest > MAX_ELEMENTS or are_odd
         if are_known and not (is_large or (are_data and any(map(_is_real, (*made, *given))))):
             results = self._results(given, values, made)
@@ -231,9 +229,9 @@ class Values:
             return False
         values = [self._value(t) for t in given]
         for each in got:
-            if each not in self._of and isinstance(each, self._fake):
+            if each not in self._of and isinstance(each, FakeTensor):
                 self._of[each] = own = _Value(_Memory())
-                empty = partial(self._torch.empty, tuple(each.shape), dtype=each.dtype)
+                empty = partial(torch.empty, tuple(each.shape), dtype=each.dtype)
                 self._queue.append(partial(self._run, empty, ((), {}), [own], None, False))
         results = [self._value(t) for t in got]
         if not all(each.is_known for each in (*values, *results)):
@@ -266,7 +264,7 @@ class Values:
         is_open = not why or name in self._assumptions.shares
         found = self._assumptions.of_result(name, named, out) if is_open else None
         if found is None:
-            how = hint(name) if out.dtype == self._torch.bool else ""
+            how = hint(name) if out.dtype == torch.bool else ""
             return _Value(_Memory(why or f"what {func} makes of floats, {place()}{how}"))
         assumption, make = found
         value = _Value(_Memory(assumed=frozenset((assumption,))))
@@ -279,7 +277,7 @@ class Values:
         """Compute an operator of the queue."""
         try:
             if seed is not None:
-                self._torch.manual_seed(seed)
+                torch.manual_seed(seed)
             args, kwargs = mapped(_with_values, call)
             made = self._tensors(func(*args, **kwargs))
         except Exception as error:
@@ -293,14 +291,12 @@ class Values:
 
     @contextmanager
     def _for_real(self) -> Iterator[None]:
-        from torch.utils._python_dispatch import _disable_current_modes
-
-        with _disable_current_modes(), self._torch.no_grad():
+        with _disable_current_modes(), torch.no_grad():
             yield
 
     def _compute(self, values: Sequence[_Value]) -> None:
         """Compute what is queued, so that these have values; what they assume is used."""
-        with self._for_real(), self._torch.random.fork_rng(devices=[]):
+        with self._for_real(), torch.random.fork_rng(devices=[]):
             for run in self._queue:
                 run()
         self._queue.clear()
@@ -312,10 +308,10 @@ class Values:
         Floats stand for nothing where integers are given too: those decide sizes.
         """
         named = arguments_of(func._schema, args, kwargs)
-        looked_up = of_table_batched(self._torch, func._schema.name, named)
+        looked_up = of_table_batched(torch, func._schema.name, named)
         if looked_up is not None:
             shape, dtype = looked_up
-            return self._torch.empty(shape, dtype=dtype) if dtype else None
+            return torch.empty(shape, dtype=dtype) if dtype else None
         given, name = self._tensors((args, kwargs)), short(func)
         values = [self._value(each) for each in given]
         self._compute(values)
@@ -328,39 +324,36 @@ class Values:
         unknown = [each for each, value in pairs if not value.is_known]
         decide = any(value.is_known and not _is_real(each) for each, value in pairs)
         why = next((value.memory.why for value in values if value.memory.why), "")
-        if name in NUMBERS & {*self._assumptions.shares} and given[0].dtype != self._torch.bool:
+        if name in NUMBERS & {*self._assumptions.shares} and given[0].dtype != torch.bool:
             why = ""  # as of floats, also where it counts what is true of them
-        standing: Callable[[Sequence[int]], Any] | None = self._zeros
+        standing: Callable[[Sequence[int]], Any] | None = None
         if unknown and not (decide or why):
-            if isinstance(error, self._unsupported):
+            if isinstance(error, UnsupportedOperatorException):
                 raise error
             standing = self._assumptions.stand_in(name)
             how = hint(name) if name in STAND_INS else ": what asks for them can run before"
             why = "" if standing else f"floats{how}"
-        if why or standing is None:
+        if why:
             text = f"{func} depends on values, and nothing is computed here; they are {why}"
             raise UnknownValueError(text) from error
         with self._for_real():
             real = {id(each): value.real for each, value in pairs}
-            real |= {id(each): standing(each.shape).to(each.dtype) for each in unknown}
+            make = standing or torch.zeros(()).expand  # which takes no memory
+            real |= {id(each): make(each.shape).to(each.dtype) for each in unknown}
             real_args, real_kwargs = mapped(lambda x: real.get(id(x), x), (args, kwargs))
             answer = func(*real_args, **real_kwargs)
         assumed = frozenset[Assumption]().union(*(each.memory.assumed for each in values))
 
         def faked(made: Any) -> Any:
-            is_real = isinstance(made, self._torch.Tensor) and _is_real(made)
-            if not isinstance(made, self._torch.Tensor) or (name in ON_HOST and not is_real):
+            is_real = isinstance(made, torch.Tensor) and _is_real(made)
+            if not isinstance(made, torch.Tensor) or (name in ON_HOST and not is_real):
                 return made
-            fake = self._torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
+            fake = torch.empty_strided(made.shape, made.stride(), dtype=made.dtype)
             if not (unknown and is_real):
                 self._of[fake] = _Value(_Memory(assumed=assumed), made)
             return fake
 
         return mapped(faked, answer)
-
-    def _zeros(self, shape: Sequence[int]) -> Any:
-        """Take no memory."""
-        return self._torch.zeros(()).expand(tuple(shape))
 
 
 def short(func: Any) -> str:
