@@ -19,7 +19,7 @@ from perfmodel.ops.vocabulary.matmul import kernel_area, pairs
 from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
-_VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
+_VECTOR, _MEMORY = coefficients("cpu.vector"), coefficients("tiers.host_memory")
 _CONVOLUTION, _ATTENTION = coefficients("cpu.convolution"), coefficients("cpu.attention")
 _FP32_BYTES = item_bytes("fp32")
 
@@ -350,7 +350,7 @@ def _rows_us(
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
-    line_bytes = np.maximum(row_bytes, _EMBEDDING.line_bytes) * tables
+    line_bytes = np.maximum(row_bytes, _MEMORY.line_bytes) * tables
     levels = (device.l2_bytes / device.sm_count, device.last_cache_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)

@@ -107,7 +107,7 @@ def _fastest(
     compute = np.maximum(serial, rounds * depth * step_us) + starts
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
     start = max(_C.prologue_us, device.kernel_floor_us)
-    joining = np.where(is_split, _C.split_us + _JOINED_BYTES * splits * b * m * n / l2, 0.0)
+    joining = np.where(is_split, _KERNEL.start_us + _JOINED_BYTES * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + start + joining
     at = np.arange(len(m))
     tile, place = np.divmod(time.reshape(-1, len(m)).argmin(axis=0), len(splits))

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 from perfmodel.base.arrays import Floats, Ints
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.registry import library
-from perfmodel.cost.learned.features import PHYSICS
+from perfmodel.cost.learned.features import NOT_BELOW, PHYSICS
 from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part
 from perfmodel.errors import ModelError, PerfmodelError
 
@@ -170,6 +170,10 @@ class _Manifest(msgspec.Struct):
     def __post_init__(self) -> None:
         if any(OTHERS not in part.files or part.family not in PHYSICS for part in self.parts):
             raise ValueError(f"a part without trees, or of none of {', '.join(PHYSICS)}")
+        for part in self.parts:
+            needed = {"base_us", "work", *NOT_BELOW.get(part.family, ())}
+            if missing := set().union(*(needed - own.keys() for own in part.measured.values())):
+                raise ValueError(f"{part.name}: {min(missing)} is not among what was measured")
         ends = [end for part in self.parts for both in part.intervals.values() for end in both]
         if not all(abs(end) <= MAX_LOG for end in ends):
             raise ValueError(f"ends of intervals beyond {MAX_LOG:g}")
