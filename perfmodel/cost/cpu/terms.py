@@ -324,8 +324,7 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     compute_us = compute_us / speed_up
 
     written, streamed = call.work.written_bytes, call.moved_bytes
-    rows_us = np.zeros(len(call))
-    held = streamed
+    rows_us, held = np.zeros(len(call)), streamed
     if call.direction != "bwd":
         fetched_us, missed_us = _rows_us(call, lookups, tables, distinct, row_bytes)
         rows_us = np.maximum(fetched_us / speed_up, missed_us)

@@ -283,8 +283,7 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
-    start_us = rates.of_generation(device, _J["on_chip_us"])
-    block_us = start_us + _J.on_chip_pass_us * radix
+    block_us = rates.of_generation(device, _J["on_chip_us"]) + _J.on_chip_pass_us * radix
     return (
         np.where(on_chip, 1.0, _J.scattered * radix),
         np.where(on_chip, blocks * block_us, _J.pass_us * (radix + 1.0)),
