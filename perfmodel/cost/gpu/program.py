@@ -60,7 +60,7 @@ def resident_blocks(threads: Floats | float, device: Device) -> Floats:
 
 def resident_warps(device: Device) -> float:
     """Warps that the device holds at once."""
-    return device.sm_count * rates.threads_per_sm(device) / rates.LANES[device.target]
+    return float(device.sm_count * rates.threads_per_sm(device) / rates.LANES[device.target])
 
 
 def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool) -> Launch:
