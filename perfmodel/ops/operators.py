@@ -265,8 +265,8 @@ _RECORDS = (
     " | layer_norm.bwd rows=r cols=c; sum_rows rows=2*r cols=c if=w",
     # Statistics per group of a sample, then the normalisation.
     "native_group_norm | x[n,*s] w bias _ _ _ #g | group_norm rows=n*g cols=s/g x2",
-    "native_group_norm_backward | _ x[n,*s] _ _ _ _ _ _ #g -> [n,*s] =..."
-    " | group_norm.bwd rows=n*g cols=s/g x2",
+    "native_group_norm_backward | _ x[n,c,*s] _ _ _ _ _ _ #g -> [n,c,*s] =..."
+    " | group_norm.bwd rows=n*g cols=c*s/g channels=c/g x2",
     "native_batch_norm_backward convolution_backward | _ x[*s] -> [*s] =... |",
     "cudnn_batch_norm miopen_batch_norm leaf:batch_norm"
     " | x[n,c,*s] w bias mean var -> [n,c,*s] =... | batch_norm rows=n*s cols=c",

@@ -19,7 +19,7 @@ from perfmodel.ops.vocabulary.matmul import kernel_area, pairs
 from perfmodel.ops.vocabulary.streaming import BUCKET, VIEWS
 
 _C, _CALL = coefficients("cpu.matmul"), coefficients("cpu.call")
-_VECTOR, _EMBEDDING = coefficients("cpu.vector"), coefficients("cpu.embedding")
+_VECTOR, _MEMORY = coefficients("cpu.vector"), coefficients("tiers.host_memory")
 _CONVOLUTION, _ATTENTION = coefficients("cpu.convolution"), coefficients("cpu.attention")
 _FP32_BYTES = item_bytes("fp32")
 
@@ -324,8 +324,7 @@ def embedding_terms(call: Call) -> Mapping[str, Floats]:
     compute_us = compute_us / speed_up
 
     written, streamed = call.work.written_bytes, call.moved_bytes
-    rows_us = np.zeros(len(call))
-    held = streamed
+    rows_us, held = np.zeros(len(call)), streamed
     if call.direction != "bwd":
         fetched_us, missed_us = _rows_us(call, lookups, tables, distinct, row_bytes)
         rows_us = np.maximum(fetched_us / speed_up, missed_us)
@@ -350,7 +349,7 @@ def _rows_us(
     values, device = call.values, call.device
     rows = call.dims["hash_size"]
     alpha = skew_of(rows, lookups / tables, distinct / tables)
-    line_bytes = np.maximum(row_bytes, _EMBEDDING.line_bytes) * tables
+    line_bytes = np.maximum(row_bytes, _MEMORY.line_bytes) * tables
     levels = (device.l2_bytes / device.sm_count, device.last_cache_bytes)
     l2, llc = (hit_frac(level / line_bytes, rows, distinct / tables, alpha) for level in levels)
     first = np.minimum(distinct / lookups, 1.0)

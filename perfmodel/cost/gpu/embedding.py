@@ -220,6 +220,10 @@ def _use(dims: Dims, item: Floats, in_program: NDArray[np.bool_], device: Device
     )
 
 
+_BY_LANES = frozenset({"linearize_index"})
+"""Whose segments have a lane each, not a warp."""
+
+
 @analyse_by_group
 def analyse_jagged(group: Group, device: Device) -> Analysis:
     """Bytes in pieces of sectors, against waves of warps that wait for their loads."""
@@ -227,7 +231,7 @@ def analyse_jagged(group: Group, device: Device) -> Analysis:
     segments = np.minimum(dims["segments"], dims["elements"])
     fragments = rates.SECTOR_BYTES * _J.usual_streams * segments
     memory = (group.moved_bytes + fragments) / rates.stream_bytes_per_us(device)
-    warps = segments / _J["segments_per_warp"].get(op, 1.0)
+    warps = segments / (rates.LANES["cuda"] if op in _BY_LANES else 1.0)
     waves = np.maximum(1.0, warps / resident_warps(device))
     longest = _C.longest * dims["elements"] / segments
     rounds = np.maximum(1.0, longest / rates.LANES[device.target])
@@ -257,9 +261,7 @@ def analyse_sorting(group: Group, device: Device) -> Analysis:
         clocks = dims["rows"] * dims["cols"] * (digits + passes) / _J.counted_per_sm_per_clock
     elif op in ("sort", "sort_pairs", "unique"):
         passes, latency = _sort(group, device)
-        if (
-            op == "unique"
-        ):  # four kernels more: flags, their sums, the distinct keys and their places
+        if op == "unique":  # flags, their sums, the distinct keys, their places: a kernel each
             passes, latency = passes + 2.0, latency + 4 * _KERNEL.start_us
     memory = rates.transfer_us(passes * moved, device)
     bound = rates.bound_us(moved, device)
@@ -281,8 +283,7 @@ def _sort(group: Group, device: Device) -> tuple[Floats, Floats]:
     keys = keys_of_block(item) if group.op == "sort_pairs" else BLOCK_KEYS
     on_chip = dims["cols"] <= keys
     blocks = np.maximum(1.0, dims["rows"] * dims["cols"] / (keys * device.sm_count))
-    start_us = rates.of_generation(device, _J["on_chip_us"])
-    block_us = start_us + _J.on_chip_pass_us * radix
+    block_us = rates.of_generation(device, _J["on_chip_us"]) + _J.on_chip_pass_us * radix
     return (
         np.where(on_chip, 1.0, _J.scattered * radix),
         np.where(on_chip, blocks * block_us, _J.pass_us * (radix + 1.0)),

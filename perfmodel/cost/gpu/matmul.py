@@ -68,8 +68,7 @@ def fastest(
         index = np.flatnonzero(is_own)
         for begin in range(0, len(index), _AT_ONCE):
             own = index[begin : begin + _AT_ONCE]
-            alone_frac = _C["alone_frac"][unit]
-            whole[:, own] = _fastest(sizes[:, own], device, _tiles(unit), splits, alone_frac)
+            whole[:, own] = _fastest(sizes[:, own], device, unit, splits)
     return Tiling(*whole)
 
 
@@ -85,16 +84,10 @@ def _tiles(unit: str) -> Floats:
     return np.array([rows, columns, reached / reached.max()])[:, :, None, None]
 
 
-def _fastest(
-    sizes: NDArray[np.float64],
-    device: Device,
-    tiles: NDArray[np.float64],
-    splits: NDArray[np.int_],
-    alone_frac: float,
-) -> NDArray[np.float64]:
+def _fastest(sizes: Floats, device: Device, unit: str, splits: NDArray[np.int_]) -> Floats:
     """The columns of `Tiling` `[columns, n]`, from all candidates `[tiles, splits, n]`."""
     b, m, n, k, item_bytes, per_sm = sizes
-    rows, columns, frac = tiles
+    rows, columns, frac = _tiles(unit)
     sms, l2 = float(device.sm_count), rates.l2_bytes_per_us(device)
     across = np.ceil(m / rows) * np.ceil(n / columns) * b
     step_us = 2.0 * rows * columns / (per_sm * frac)
@@ -102,12 +95,12 @@ def _fastest(
     least = np.where(is_split, _MIN_DEPTH[True], _MIN_DEPTH[False])
     depth = np.maximum(np.ceil(k / (splits * _K_STEP)) * _K_STEP, least)
     rounds = np.ceil(across * splits / sms)
-    serial = depth * step_us / alone_frac
+    serial = depth * step_us / _C["alone_frac"][unit]
     starts = starts_us(rounds, rows * columns, device)
     compute = np.maximum(serial, rounds * depth * step_us) + starts
     loads = across * splits * depth * (rows + columns) * item_bytes / l2
     start = max(_C.prologue_us, device.kernel_floor_us)
-    joining = np.where(is_split, _C.split_us + _JOINED_BYTES * splits * b * m * n / l2, 0.0)
+    joining = np.where(is_split, _KERNEL.start_us + _JOINED_BYTES * splits * b * m * n / l2, 0.0)
     time = np.maximum(compute, loads) + start + joining
     at = np.arange(len(m))
     tile, place = np.divmod(time.reshape(-1, len(m)).argmin(axis=0), len(splits))
@@ -228,12 +221,10 @@ def analyse(rows: Rows, device: Device) -> Analysis:
         tells & (np.mod(k * item, least) + np.mod(n * item, least) > 0)
         for least in (_ALIGNED_BYTES, _ASYNCHRONOUS_BYTES)
     )
-    moving_us = rates.transfer_us(total, device)
-    replayed = np.array([timing == _REPLAYED for timing in rows.timing])
-    if replayed.any():
-        weights_us = _weights_us(weights_bytes, device)
-        others_us = rates.transfer_us(total - weights_bytes, device)
-        moving_us = np.where(replayed, weights_us + others_us, moving_us)
+    replayed_us = _weights_us(weights_bytes, device)
+    replayed_us = replayed_us + rates.transfer_us(total - weights_bytes, device)
+    is_replayed = rows.of_kinds(lambda kind: kind.timing == _REPLAYED, bool)
+    moving_us = np.where(is_replayed, replayed_us, rates.transfer_us(total, device))
     memory = moving_us * np.where(by_element & is_cuda, _C.misaligned, 1.0)
 
     peak = rates.matrix_flop_per_us(device, dtypes)

@@ -36,6 +36,7 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
 _S, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
+_, _NORM_THREADS, *_ = _S["row_kernels"]["layer_norm"]
 
 
 class Launch(NamedTuple):
@@ -53,14 +54,13 @@ class Launch(NamedTuple):
 
 def resident_blocks(threads: Floats | float, device: Device) -> Floats:
     """Blocks of `threads` that the device holds at once."""
-    per_sm = (device.max_threads_per_sm or _S.usual_threads_per_sm) // np.asarray(threads)
+    per_sm = rates.threads_per_sm(device) // np.asarray(threads)
     return np.asarray(device.sm_count * np.clip(per_sm, 1.0, _S.most_blocks_per_sm))
 
 
 def resident_warps(device: Device) -> float:
     """Warps that the device holds at once."""
-    threads = device.max_threads_per_sm or _S.usual_threads_per_sm
-    return float(device.sm_count * threads / rates.LANES[device.target])
+    return float(device.sm_count * rates.threads_per_sm(device) / rates.LANES[device.target])
 
 
 def launch(length: Floats, outputs: Floats, device: Device, *, by_columns: bool) -> Launch:
@@ -126,7 +126,7 @@ def softmax_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     cols, is_second = group.dims["cols"], (group.op, group.direction) == ("softmax", "bwd")
     is_short = cols <= _R.softmax_warp_cols
     passes = np.where(is_short, 1.0, _R.softmax_passes * np.ceil(cols / _R.softmax_pass_cols))
-    threads = device.sm_count * (device.max_threads_per_sm or _S.usual_threads_per_sm)
+    threads = device.sm_count * rates.threads_per_sm(device)
     is_apart = group.dims["strided"] > 0
     is_odd = ~is_short & (cols * group.item_bytes % _S.vector_bytes != 0)
     step_us = np.where(is_short & ~is_apart, _R.softmax_warp_us, _R.softmax_block_us)
@@ -204,32 +204,44 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
 
 
-def sums_apart(group: Group) -> Mask:
-    """Of which norms a kernel of its own finds the sums of each row: those of groups, and forward
-    of rows that no whole vectors make.
+class Sums(NamedTuple):
+    """How a norm finds the sums of its rows, one entry per row of a table."""
 
-    Source: aten/src/ATen/native/cuda: group_norm_kernel.cu, layer_norm_kernel.cu
-    (`RowwiseMomentsCUDAKernel`, `can_vectorize`).
+    is_apart: Mask
+    """Whether by a kernel of its own."""
+    values: Floats
+    """That a thread of it adds up, one after another."""
+    turns: Floats
+    """Blocks over those that the device holds at once; half backward, which adds both in one."""
+
+
+def sums_of(group: Group, device: Device) -> Sums:
+    """A block for each row; of groups one for each group, backward for each of its channels, and of
+    one warp where values are few. Sums are apart of groups, and forward of rows that no whole
+    vectors make.
+
+    Source: aten/src/ATen/native/cuda: group_norm_kernel.cu (`num_threads`,
+    `ComputeInternalGradientsCUDAKernel`), layer_norm_kernel.cu (`RowwiseMomentsCUDAKernel`,
+    `can_vectorize`).
     """
-    is_odd = (group.dims["cols"] % _R.most_vector > 0) & (group.direction == "fwd")
-    return (group.op == "group_norm") | is_odd
-
-
-def row_turns(group: Group, device: Device) -> Floats:
-    """Blocks, one for each row, over those that the device holds at once; backward half of that,
-    since they add both sums in one."""
-    threads = np.where(sums_apart(group), _R.most_threads, _R.row_threads)
-    turns = np.maximum(group.dims["rows"] / resident_blocks(threads, device), 1.0)
-    return turns if group.direction == "fwd" else turns / 2.0
+    rows, cols, is_forward = group.dims["rows"], group.dims["cols"], group.direction == "fwd"
+    is_apart = (cols % _R.most_vector > 0) & is_forward
+    threads = np.where(is_apart, _R.most_threads, _NORM_THREADS)
+    if "channels" in group.dims:
+        channels = np.where(is_forward, 1.0, group.dims["channels"])
+        rows, cols, is_apart = rows * channels, cols / channels, np.full(len(rows), True)
+        threads = np.where(cols < _R.most_threads, rates.LANES[device.target], _R.most_threads)
+    turns = np.maximum(rows / resident_blocks(threads, device), 1.0)
+    return Sums(is_apart, np.ceil(cols / threads), turns * (1.0 if is_forward else 1 / 2))
 
 
 def normalised_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     """Where sums are apart, threads that wait for one value after another, or what reading all
     takes, before the kernel that moves all."""
-    values = np.ceil(group.dims["cols"] / _R.most_threads)
-    waited_us = row_turns(group, device) * values * _R.moment_clocks / device.boost_mhz
+    is_apart, values, turns = sums_of(group, device)
+    waited_us = turns * values * _R.moment_clocks / device.boost_mhz
     sums_us = np.maximum(waited_us, rates.transfer_us(group.read_bytes, device)) + _S.start_us
-    return np.where(sums_apart(group), sums_us, 0.0) + moving_us
+    return np.where(is_apart, sums_us, 0.0) + moving_us
 
 
 def accumulated_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -248,7 +260,7 @@ def added_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     known = dims["hash_size"] > 0
     mean = np.where(known, dims["rows"] / np.maximum(dims["hash_size"], 1.0), 0.0)
     most = np.where(dims["most_repeated"] > 0, dims["most_repeated"], mean)
-    rows_per_line = np.maximum(_S.line_bytes / (group.item_bytes * dims["cols"]), 1.0)
+    rows_per_line = np.maximum(rates.LINE_BYTES / (group.item_bytes * dims["cols"]), 1.0)
     warps = dims["rows"] * dims["cols"] / rates.LANES[device.target]
     turns = np.minimum(most + mean * (rows_per_line - 1.0), warps)
     queued: Floats = _S["atomic_line_us"][device.target] * turns
@@ -291,7 +303,7 @@ class OpBehaviour:
 
 
 _REDUCTION, _SOFTMAX = OpBehaviour(2.0, whole_us=reduced_us), OpBehaviour(1.0, whole_us=softmax_us)
-_NORM = OpBehaviour(2.0, turns=row_turns, whole_us=normalised_us)
+_NORM = OpBehaviour(2.0, turns=lambda *of: sums_of(*of).turns, whole_us=normalised_us)
 _SELECT = OpBehaviour(sectors=True, whole_us=selected_us)
 _SCATTER = OpBehaviour(1.0, sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))

@@ -25,6 +25,8 @@ from perfmodel.ops.spec import item_bytes
 USUAL = "usual"
 _C = coefficients("gpu.rates")
 SECTOR_BYTES, LANES = _C.sector_bytes, _C["lanes"]
+LINE_BYTES = 4 * SECTOR_BYTES
+"""Of a GPU's caches, and the most that a warp asks for at once."""
 
 
 def of_dtypes(dtypes: Sequence[str], value: Callable[[str], Any]) -> NDArray[Any]:
@@ -200,17 +202,22 @@ def transfer_us(total_bytes: Floats, device: Device) -> Floats:
     return np.maximum(total_bytes / l2_bytes_per_us(device), missed / stream_bytes_per_us(device))
 
 
-_STREAM = coefficients("gpu.streaming")
+_STREAM, _VECTOR = coefficients("gpu.streaming"), coefficients("gpu.reductions").most_vector
 _AS = {"rms_norm": "layer_norm", "log_softmax": "softmax"}
 """Ops whose kernels go over their rows as another's."""
 ROW_KERNELS = frozenset(_STREAM["row_kernels"]) | frozenset(_AS)
 
 
+def threads_per_sm(device: Device) -> float:
+    """That a multiprocessor holds at once."""
+    return float(device.max_threads_per_sm or _STREAM.usual_threads_per_sm)
+
+
 def resident_share(op: str, rows: Floats, cols: Floats, item: Floats, device: Device) -> Floats:
     """Bytes of the rows that are worked on at once over the L2's; 0 where one pass is enough."""
     _, least_threads, most_threads, register_cols = _STREAM["row_kernels"][_AS.get(op, op)]
-    threads = np.clip(cols / _STREAM.cols_per_thread, least_threads, most_threads)
-    per_sm = (device.max_threads_per_sm or _STREAM.usual_threads_per_sm) / threads
+    threads = np.clip(cols / _VECTOR, least_threads, most_threads)
+    per_sm = threads_per_sm(device) / threads
     at_once = np.minimum(rows, device.sm_count * np.maximum(per_sm, 1.0))
     share = at_once * cols * item / device.l2_bytes
     return np.where(cols > register_cols, share, 0.0)

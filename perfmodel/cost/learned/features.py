@@ -27,7 +27,7 @@ from perfmodel.ops.vocabulary.matmul import DECODE, decodes, input_area, kernel_
 Description = Mapping[str, float]
 SAME = 1e-3
 """The distance below which a device is the one that was measured."""
-_USUAL_SHARED_BYTES, _USUAL_THREADS = 65_536, 2048
+_USUAL_SHARED_BYTES = 65_536
 _ONE_CHIP, _UNRELATED = 0.15, 0.45
 """Distances up to which boards have one chip, and from which devices tell nothing of each other."""
 _MIN_BLEND = 0.5
@@ -49,7 +49,7 @@ def describe(device: Device) -> dict[str, float]:
         "w_per_tflop": math.log(device.tdp_w / device.fp32_tflop_per_s),
         "peak_frac": math.log(device.gemm_peak_frac),
         "shared_per_sm": math.log(device.shared_bytes_per_sm or _USUAL_SHARED_BYTES),
-        "threads_per_sm": math.log(device.max_threads_per_sm or _USUAL_THREADS),
+        "threads_per_sm": math.log(rates.threads_per_sm(device)),
     }
 
 

@@ -62,6 +62,9 @@ _MOSTLY = 0.5
 _SAME_KIND = {"bf16": "fp16", "tf32": "fp16"}
 _ALIKE = {MATMUL: _SAME_KIND, "attention": {"fp16": "bf16"}, "experts": {"fp16": "bf16"}}
 """By family, types that are answered for as another: of equal bytes on equal units, or both."""
+_ANYWHERE = (MATMUL, "convolution")
+"""Families whose trees in fp16 tell of unlike boards, too: by those of cuDNN's convolutions
+whole models of timm on RTX 3090 and 4090 were 7 to 14 % off, by physics 10 to 24."""
 _FORWARD_ALONE = "physics times what measurements of forward kernels tell"
 SHORT, LONG, BEYOND = "short", "long", "beyond"
 """Where an interval holds: up to twice its host's floor, above, beyond the largest row."""
@@ -156,11 +159,12 @@ class Part:
     heuristic: Heuristic
 
     def answers_for(self, op: str, dtype: str, device: Device) -> bool:
-        """Whether rows of `op` in `dtype` are the part's: in fp16, which but for products is known
-        of one library on two to four chips (cuDNN 7, vLLM's layers), on boards like those alone."""
+        """Whether rows of `op` in `dtype` are the part's: in fp16, which but for products and
+        convolutions is known of one library on two chips (vLLM's layers), on boards like those
+        alone."""
         own, kinds = self.fitted, {dtype, _ALIKE.get(self.fitted.family, {}).get(dtype)}
         is_known = not kinds.isdisjoint(own.dtypes) and (op in own.ops or not own.ops)
-        if not is_known or dtype != "fp16" or own.family == MATMUL:
+        if not is_known or dtype != "fp16" or own.family in _ANYWHERE:
             return is_known
         asked, keys = describe(original(device)), (key.split("/") for key in own.measured)
         there = {name for name, _, kind in keys if kind == dtype}
@@ -255,8 +259,7 @@ class Part:
         us = measured_us(kernel_us, cell.floor_us, cell.offset_us)
         untold = rows.of_kinds(lambda kind: kind.direction != "fwd", bool)
         untold &= self.fitted.family not in WITH_BACKWARD
-        ends = self.intervals(cell, columns, np.where(untold, 0.0, support), us, changed)
-        ends = np.exp(ends)
+        ends = np.exp(self.intervals(cell, columns, support * ~untold, us, changed))
         similar = similarity(cell.away) * similarity(changed)
         shortest = np.where(kernel_us <= device.kernel_floor_us, SHORTEST_ENDS, 1.0)
         low, high = np.minimum(ends[0], shortest[0]), np.maximum(ends[1], shortest[1])

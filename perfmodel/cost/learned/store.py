@@ -16,7 +16,7 @@ import sys
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from pathlib import Path
 from struct import Struct
 from typing import Any
@@ -25,10 +25,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from perfmodel.base.arrays import Floats, Ints
+from perfmodel.base.arrays import Floats
 from perfmodel.base.files import check_input, gunzip, read_bytes, write_text
 from perfmodel.base.registry import library
-from perfmodel.cost.learned.features import PHYSICS
+from perfmodel.cost.learned.features import NOT_BELOW, PHYSICS
 from perfmodel.cost.learned.model import MAX_LOG, OTHERS, File, Fitted, Learned, Part
 from perfmodel.errors import ModelError, PerfmodelError
 
@@ -36,10 +36,8 @@ DEEPEST = 12
 """Levels; `fit kernels` makes eight, and leaves double with each."""
 _HEAD = Struct("<IIId")
 """Columns of the matrix, trees, depth, and the start of the sum."""
-_MANY_ROWS = 600
-"""Rows from which bits are faster than walks."""
-_FEW_AT_ONCE, _ROWS_AT_ONCE, _WORDS_AT_ONCE = 64, 16384, 32768
-"""What a processor's cache holds, of walks and of bits."""
+_ROWS_AT_ONCE = 256
+"""Rows that are walked at once: what a processor's cache holds of all trees."""
 
 
 @dataclass(frozen=True)
@@ -62,9 +60,8 @@ class Forest:
     def predict(self, matrix: np.ndarray) -> Floats:
         """The sum over trees for each row of `matrix` `[rows, columns]`, without missing values."""
         single = np.ascontiguousarray(matrix, np.float32)
-        few = len(single) < _MANY_ROWS
-        found, at_once = (self._walked, _FEW_AT_ONCE) if few else (self._by_bits, _ROWS_AT_ONCE)
-        blocks = [found(single[at : at + at_once]) for at in range(0, len(single), at_once)]
+        begins = range(0, len(single), _ROWS_AT_ONCE)
+        blocks = [self._walked(single[at : at + _ROWS_AT_ONCE]) for at in begins]
         return self.start + np.concatenate(blocks or [np.zeros(0)])
 
     def _walked(self, matrix: NDArray[np.float32]) -> Floats:
@@ -78,51 +75,6 @@ class Forest:
             at = 2 * at + 1 + (values >= self.threshold.take(node, mode="clip"))
         leaves = self.value.take(at + (inner + 1) * tree - inner, mode="clip")
         return np.asarray(leaves.sum(axis=0, dtype=np.float64))
-
-    @cached_property
-    def _conditions(self) -> tuple[Ints, NDArray[np.float32], Ints]:
-        """(feature and threshold of each distinct condition, sorted; that of each node)."""
-        both = np.stack([self.feature.ravel(), self.threshold.ravel()], axis=1)
-        known, of_node = np.unique(both.view(np.complex128).ravel(), return_inverse=True)
-        feature, threshold = known.real.astype(np.int64), known.imag.astype(np.float32)
-        return feature, threshold, of_node.reshape(self.feature.shape)
-
-    def _by_bits(self, matrix: NDArray[np.float32]) -> Floats:
-        """Each condition is compared with every row once; which rows reach a node is then a matter
-        of words of 64 rows, and a row looks up only the leaf that it ends at."""
-        feature, threshold, condition = self._conditions
-        rows, words = len(matrix), -(-len(matrix) // 64)
-        bits = np.zeros((len(feature), 8 * words), np.uint8)
-        ends = np.searchsorted(feature, np.arange(matrix.shape[1] + 1)).tolist()
-        for values, begin, end in zip(np.ascontiguousarray(matrix.T), ends, ends[1:], strict=False):
-            is_above = np.packbits(values >= threshold[begin:end, None], axis=1, bitorder="little")
-            bits[begin:end, : is_above.shape[1]] = is_above
-        total, trees = np.zeros(rows), max(1, _WORDS_AT_ONCE // (words * self.value.shape[1]))
-        for begin in range(0, len(condition), trees):
-            own = slice(begin, begin + trees)
-            codes = self._codes(condition[own], bits.view(np.uint64), rows)
-            for leaves, code in zip(self.value[own], codes, strict=True):
-                total += leaves.take(code, mode="clip")
-        return total
-
-    def _codes(self, condition: Ints, bits: NDArray[np.uint64], rows: int) -> NDArray[np.uint16]:
-        """The leaf of each row in each tree: its turns, a bit per level."""
-        code = np.zeros((len(condition), rows), np.uint16)
-        reached = np.full((len(condition), 1, bits.shape[1]), ~np.uint64(0))
-        for level in range(self.depth):
-            first = (1 << level) - 1
-            own = condition[:, first : 2 * first + 1]
-            sides = np.empty((*own.shape, 2, bits.shape[1]), np.uint64)
-            above = bits.take(own, axis=0, mode="clip")
-            above &= reached
-            turns = np.bitwise_or.reduce(above, axis=1).view(np.uint8)
-            code += code
-            code |= np.unpackbits(turns, axis=1, count=rows, bitorder="little")
-            if level + 1 < self.depth:
-                np.bitwise_xor(reached, above, out=sides[:, :, 0])
-                sides[:, :, 1] = above
-                reached = sides.reshape(len(condition), -1, bits.shape[1])
-        return code
 
 
 def pack(forest: Forest, columns: int) -> bytes:
@@ -170,6 +122,10 @@ class _Manifest(msgspec.Struct):
     def __post_init__(self) -> None:
         if any(OTHERS not in part.files or part.family not in PHYSICS for part in self.parts):
             raise ValueError(f"a part without trees, or of none of {', '.join(PHYSICS)}")
+        for part in self.parts:
+            needed = {"base_us", "work", *NOT_BELOW.get(part.family, ())}
+            if missing := set().union(*(needed - own.keys() for own in part.measured.values())):
+                raise ValueError(f"{part.name}: {min(missing)} is not among what was measured")
         ends = [end for part in self.parts for both in part.intervals.values() for end in both]
         if not all(abs(end) <= MAX_LOG for end in ends):
             raise ValueError(f"ends of intervals beyond {MAX_LOG:g}")

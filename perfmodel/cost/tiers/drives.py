@@ -77,8 +77,7 @@ def read_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, in_flight: Ar
     count = np.asarray(rows, np.float64)
     depth = np.minimum(np.maximum(count, 1.0), np.maximum(np.asarray(in_flight, np.float64), 1.0))
     first = read_latency_us(drive, depth, row_bytes)
-    rest = np.maximum(count - depth, 0.0) / read_iops(drive, depth, row_bytes) * 1e6
-    return np.asarray(np.where(count > 0, first + rest, 0.0))
+    return np.asarray(np.where(count > 0, first * np.maximum(count, depth) / depth, 0.0))
 
 
 def write_us(drive: Storage, rows: ArrayLike, row_bytes: ArrayLike, page_rows: ArrayLike) -> Floats:

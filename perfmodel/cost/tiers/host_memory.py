@@ -23,7 +23,7 @@ from perfmodel.cost.coefficients import coefficients
 from perfmodel.cost.contract import KERNELS, TIERS, Estimate, Explanation
 from perfmodel.cost.gpu.analysis import Group
 from perfmodel.cost.gpu.embedding import missed_lookups
-from perfmodel.cost.gpu.rates import SECTOR_BYTES, is_older, stream_bytes_per_us
+from perfmodel.cost.gpu.rates import LINE_BYTES, SECTOR_BYTES, is_older, stream_bytes_per_us
 from perfmodel.cost.tiers import Tier, Work, tier
 from perfmodel.errors import HardwareError
 from perfmodel.hardware import Cluster, Device, Host, Node, device
@@ -45,8 +45,6 @@ from perfmodel.ops.vocabulary.streaming import PAUSE
 
 _C, _BUS = coefficients("tiers.host_memory"), coefficients("tiers.host_bus")
 _INTERVAL = coefficients("tiers.interval")
-_REQUEST_BYTES = 4 * SECTOR_BYTES
-"""What a warp asks for at most: four whole sectors."""
 COPIES = ("host_gather", "host_scatter")
 MIN_POWER = 1e-3
 """Of lookups with which distinct rows grow; where hardly any is new, rows are taken as alike."""
@@ -124,7 +122,7 @@ def bus_read_gb_per_s(row_bytes: Floats, device: Device) -> Floats:
     """What a device reads over its bus of rows of so many bytes at random places."""
     peak, sectors = device.host_gb_per_s, _in_sectors(row_bytes)
     tags = _BUS.tags if peak <= _BUS.short_tags_gb_per_s else _BUS.long_tags
-    waiting = tags * np.minimum(sectors, _REQUEST_BYTES) / _BUS.request_us * 1e-3
+    waiting = tags * np.minimum(sectors, LINE_BYTES) / _BUS.request_us * 1e-3
     return np.asarray(np.minimum(_BUS.read_frac * peak, waiting) * row_bytes / sectors)
 
 
@@ -154,7 +152,7 @@ def _bus_work(group: Group, machine: Cluster) -> Work:
     else:
         read = looked_up - _bytes_in_l1(dims, row, device)
         others = group.moved_bytes - looked_up
-    asked = read / np.minimum(_in_sectors(row), _REQUEST_BYTES) * _BUS.request_header_bytes
+    asked = read / np.minimum(_in_sectors(row), LINE_BYTES) * _BUS.request_header_bytes
     ranks = np.where(group.in_program, 1.0, machine.node.gpus)
     dram = random_frac(row) * rank_gb_per_s(machine) * ranks
     writing = np.minimum(_BUS.write_frac * device.host_gb_per_s, dram)

@@ -155,7 +155,8 @@ def _normalisation(
 _normalisation("softmax log_softmax", ("4", "4"), kernels="softmax", defaults={"strided": 0})
 _normalisation("layer_norm", ("8", "12"), "2*(1/rows)")
 _normalisation("rms_norm", ("4", "8"), "1/rows")
-_normalisation("group_norm", ("8", "12"))
+# `channels` of a group, which backward each have a block.
+_normalisation("group_norm", ("8", "12"), defaults={"channels": 1})
 # Of `cols` channels with `rows` values each, whatever the layout in memory. `statistics` 0: those
 # of training are used, as in inference.
 _normalisation("batch_norm", ("8", "12"), family="channel", defaults={"statistics": 1})

@@ -83,9 +83,8 @@ MAX_HELD_OUT = 12
 
 
 def held_out_steps(steady: Ints) -> Ints:
-    if len(steady) <= MAX_HELD_OUT:
-        return steady
-    chosen: Ints = steady[np.linspace(0, len(steady) - 1, MAX_HELD_OUT).round().astype(int)]
+    count = min(len(steady), MAX_HELD_OUT)
+    chosen: Ints = steady[np.linspace(0, len(steady) - 1, count).round().astype(int)]
     return chosen
 
 

@@ -176,6 +176,7 @@ def resealed(folder: Path, copy: Path, change: Callable[[dict], object]) -> Path
         (lambda part: part["devices"]["t4"].update(sms="many"), "Expected `float`, got `str`"),
         (lambda part: part.update(family="house"), "of none of matmul"),
         (lambda part: part["files"].pop(""), "a part without trees"),
+        (lambda part: [each.pop("work") for each in part["measured"].values()], "work is not"),
     ],
 )
 def test_a_resealed_manifest_is_checked_against_itself(

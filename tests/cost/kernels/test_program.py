@@ -152,6 +152,28 @@ def test_sums_of_groups_and_of_odd_rows_are_a_kernel_of_their_own() -> None:
     assert odd_us > even_us + START_US
 
 
+def test_groups_of_few_values_have_a_warp_each() -> None:
+    """An H200 holds 32 warps a multiprocessor, as blocks: 4,224 of 524,288 groups of 16 values, one
+    a thread. PyTorch's profile (traces/h200/module_kernels.csv.gz): 349 us."""
+    h200 = device("h200-sxm")
+    group = {"op": "group_norm", "rows": 524_288, "cols": 16}
+    found_us = durations_of(Rows.of([group]), h200).duration_us[0]
+    turn_us = 2 * WAIT_US + MOMENT_CLOCKS / h200.boost_mhz
+    moved_us = 2 * 524_288 * 16 * 4 / (h200.stream_gb_per_s * 1e3)
+    assert found_us == pytest.approx(2 * START_US + 524_288 / 4224 * turn_us + moved_us, rel=0.01)
+    assert found_us == pytest.approx(349, rel=0.05)
+
+
+def test_gradients_of_groups_have_a_block_for_each_channel() -> None:
+    """Of 64 groups of 16 channels of 4,096 values: 1,024 blocks, 8 values a thread, where a block
+    for each group would be half of 128 behind one another."""
+    group = {"op": "group_norm", "dtype": "bf16", "rows": 64, "cols": 65_536, "channels": 16}
+    rows = [group | {"direction": way} for way in ("bwd", "fwd")]
+    backward_us, forward_us = durations_of(Rows.of(rows), H100).duration_us
+    assert backward_us < 128 / 2 * MOMENT_CLOCKS / H100.boost_mhz
+    assert forward_us > 128 * MOMENT_CLOCKS / H100.boost_mhz
+
+
 def test_events_behind_work_show_a_kernel_and_its_start() -> None:
     ops = pd.DataFrame({"op": "sum_rows", "rows": [512], "cols": [512], "dtype": "fp32"})
     shown, kernel = (
