@@ -36,7 +36,6 @@ from perfmodel.ops.vocabulary.matmul import MATMUL
 STREAMING_FAMILIES = ("vector", "optimizer", "matmul", "pooling")
 _C, _R = coefficients("gpu.program"), coefficients("gpu.reductions")
 _S, _KERNEL = coefficients("gpu.streaming"), coefficients("gpu.kernel")
-_, _NORM_THREADS, *_ = _S["row_kernels"]["layer_norm"]
 
 
 class Launch(NamedTuple):
@@ -204,35 +203,32 @@ def selected_us(group: Group, device: Device, moving_us: Floats) -> Floats:
     return np.maximum(moving_us, np.where(is_by_rows, started_us, single_us))
 
 
-class Sums(NamedTuple):
-    """How a norm finds the sums of its rows, one entry per row of a table."""
-
-    is_apart: Mask
-    """Whether by a kernel of its own."""
-    values: Floats
-    """That a thread of it adds up, one after another."""
-    turns: Floats
-    """Blocks over those that the device holds at once; half backward, which adds both in one."""
-
-
-def sums_of(group: Group, device: Device) -> Sums:
-    """A block for each row; of groups one for each group, backward for each of its channels, and of
-    one warp where values are few. Sums are apart of groups, and forward of rows that no whole
-    vectors make.
+def sums_of(group: Group, device: Device) -> tuple[Mask, Floats, Floats]:
+    """Of which norms a kernel of its own finds the sums of rows, the values that a thread of it
+    adds, and its blocks over those that the device holds at once: of groups, backward of their
+    channels, by a warp where values are few; and forward of rows that no whole vectors make.
 
     Source: aten/src/ATen/native/cuda: group_norm_kernel.cu (`num_threads`,
     `ComputeInternalGradientsCUDAKernel`), layer_norm_kernel.cu (`RowwiseMomentsCUDAKernel`,
     `can_vectorize`).
     """
     rows, cols, is_forward = group.dims["rows"], group.dims["cols"], group.direction == "fwd"
-    is_apart = (cols % _R.most_vector > 0) & is_forward
-    threads = np.where(is_apart, _R.most_threads, _NORM_THREADS)
+    is_apart, threads = (cols % _R.most_vector > 0) & is_forward, np.asarray(_R.most_threads)
     if "channels" in group.dims:
         channels = np.where(is_forward, 1.0, group.dims["channels"])
         rows, cols, is_apart = rows * channels, cols / channels, np.full(len(rows), True)
         threads = np.where(cols < _R.most_threads, rates.LANES[device.target], _R.most_threads)
     turns = np.maximum(rows / resident_blocks(threads, device), 1.0)
-    return Sums(is_apart, np.ceil(cols / threads), turns * (1.0 if is_forward else 1 / 2))
+    return is_apart, np.ceil(cols / threads), turns
+
+
+def sums_wait_us(group: Group, device: Device) -> Floats:
+    """The sums of a norm, two of them, in each turn of their blocks; or what rows take of their
+    multiprocessors. Half of that backward, which adds both in one."""
+    is_apart, _, turns = sums_of(group, device)
+    rows_us = group.dims["rows"] * _R.row_clocks / (device.sm_count * device.boost_mhz)
+    waited_us = np.where(is_apart, 2.0 * _C.wait_us * turns, np.maximum(rows_us, 2.0 * _C.wait_us))
+    return waited_us * (1.0 if group.direction == "fwd" else 1 / 2)
 
 
 def normalised_us(group: Group, device: Device, moving_us: Floats) -> Floats:
@@ -288,8 +284,8 @@ class OpBehaviour:
 
     waits: float = 0.0
     """Steps that wait for one another, in `program.wait_us`."""
-    turns: Callable[[Group, Device], Floats] | None = None
-    """How often its blocks wait so, one after another; once, if it has none."""
+    waits_us: Callable[[Group, Device], Floats] | None = None
+    """How long these are where its blocks take turns."""
     shortest_waits: float = 1 / 2
     """What the shortest takes of them: half, for a load (assumed); copy engines load nothing."""
     traffic: float = 1.0
@@ -303,7 +299,7 @@ class OpBehaviour:
 
 
 _REDUCTION, _SOFTMAX = OpBehaviour(2.0, whole_us=reduced_us), OpBehaviour(1.0, whole_us=softmax_us)
-_NORM = OpBehaviour(2.0, turns=lambda *of: sums_of(*of).turns, whole_us=normalised_us)
+_NORM = OpBehaviour(2.0, waits_us=sums_wait_us, whole_us=normalised_us)
 _SELECT = OpBehaviour(sectors=True, whole_us=selected_us)
 _SCATTER = OpBehaviour(1.0, sectors=True)
 _FUSED = tuple(f"optimizer_{name}" for name in ("adagrad", "adam", "adamw", "sgd"))
@@ -387,6 +383,6 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
         # AMD's shortest kernels wait as well.
         loads = max(own.waits, own.shortest_waits) * (device.target == "cuda")
         shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
-        waited_us = own.waits * wait_us * (own.turns(group, device) if own.turns else 1.0)
-        cold[group.index] = np.maximum(start_us + waited_us + moving_us, shortest_us)
+        waits_us = own.waits_us(group, device) if own.waits_us else own.waits * _C.wait_us
+        cold[group.index] = np.maximum(start_us + unknown * waits_us + moving_us, shortest_us)
     return cold
