@@ -287,7 +287,7 @@ _RECORDS = (
     # The host waits for the smallest and the largest; then additions to bins.
     f"bincount | x[*e] | {_BOUND}; {_BOUND}; scatter_add rows=e cols=1 hash_size=out",
     "histc | x[*e] | scatter_add rows=e cols=1 hash_size=out",
-    "repeat_interleave | repeats[*s] | offsets_range:int64 elements=out segments=s",
+    "leaf:repeat_interleave | repeats[*s] | offsets_range:int64 elements=out segments=s",
     "bucketize | x[*e] bounds[*b] | bucketize rows=1 cols=e boundaries=b",
     "searchsorted | bounds[*b] x[*e] | bucketize rows=1 cols=e boundaries=b",
     "_pack_padded_sequence segment_reduce | x[*s] _ | move reads=x writes=out",

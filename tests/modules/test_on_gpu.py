@@ -237,3 +237,9 @@ def test_of_several_devices_those_without_units_are_left_out() -> None:
     assert "left out t4, p4: no units for bf16: cast the module" in found.warnings
     with pytest.raises(PerfmodelError, match=r"^t4, p4: no units for bf16"):
         on("t4", "p4")
+
+
+def test_rows_that_repeat_a_number_of_times_are_one_copy() -> None:
+    thrice = Of(lambda x: x.repeat_interleave(3, 0))
+    (result,) = predict_module(thrice, [torch.randn(64, 128)], hardware="h100-sxm").results
+    assert [(row["family"], row["count"]) for row in result.families] == [("elementwise", 1)]

@@ -222,11 +222,12 @@ def sums_of(group: Group, device: Device) -> tuple[Mask, Floats, Floats]:
     return is_apart, np.ceil(cols / threads), turns
 
 
-def sums_wait_us(group: Group, device: Device) -> Floats:
-    """The sums of a norm, two of them, in each turn of their blocks; or what rows take of their
-    multiprocessors. Half of that backward, which adds both in one."""
+def sums_wait_us(group: Group, device: Device, moving_us: Floats) -> Floats:
+    """Both sums of a norm in each turn of their blocks, backward in one; or what rows take of their
+    multiprocessors, less what longer moving hides."""
     is_apart, _, turns = sums_of(group, device)
     rows_us = group.dims["rows"] * _R.row_clocks / (device.sm_count * device.boost_mhz)
+    rows_us = rows_us * np.minimum(rows_us / moving_us, 1.0)
     waited_us = np.where(is_apart, 2.0 * _C.wait_us * turns, np.maximum(rows_us, 2.0 * _C.wait_us))
     return waited_us * (1.0 if group.direction == "fwd" else 1 / 2)
 
@@ -284,8 +285,8 @@ class OpBehaviour:
 
     waits: float = 0.0
     """Steps that wait for one another, in `program.wait_us`."""
-    waits_us: Callable[[Group, Device], Floats] | None = None
-    """How long these are where its blocks take turns."""
+    waits_us: Callable[[Group, Device, Floats], Floats] | None = None
+    """How long these are where its blocks take turns, beside what moves."""
     shortest_waits: float = 1 / 2
     """What the shortest takes of them: half, for a load (assumed); copy engines load nothing."""
     traffic: float = 1.0
@@ -377,12 +378,14 @@ def _cold_us(rows: Rows, device: Device, pace: float, measured_frac: Floats) -> 
             traffic = traffic * np.where(group.dims["strided"] > 0, _C.strided, 1.0)
         once_us = np.where(group.in_program, moved / rate, rates.transfer_us(moved, device))
         moving_us = np.maximum(traffic * once_us, indexing_us(group, device))
+        waits_us: Floats | float = own.waits * _C.wait_us
+        if own.waits_us:
+            waits_us = own.waits_us(group, device, moving_us)
         if own.whole_us:
             moving_us = own.whole_us(group, device, moving_us)
         wait_us, start_us = unknown * _C.wait_us, _S.start_us
         # AMD's shortest kernels wait as well.
         loads = max(own.waits, own.shortest_waits) * (device.target == "cuda")
         shortest_us = _C.least * device.kernel_floor_us + loads * wait_us
-        waits_us = own.waits_us(group, device) if own.waits_us else own.waits * _C.wait_us
         cold[group.index] = np.maximum(start_us + unknown * waits_us + moving_us, shortest_us)
     return cold

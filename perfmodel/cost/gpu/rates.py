@@ -301,8 +301,7 @@ def analyse(group: Group, device: Device) -> Analysis:
     bound = np.maximum(bound_us(total, device), group.flop / (2.0 * rate))
     busy, latency = np.maximum.reduce([memory, cache, compute, bound]), np.zeros(len(total))
     if device.target == "cuda" and group.op in _STREAM["row_clocks"]:
-        # The least that a block takes for its row.
-        step_cols, step_clocks = _STREAM["row_clocks"][group.op]
+        step_cols, step_clocks = _STREAM["row_clocks"][group.op]  # the least of a row's block
         latency = np.ceil(group.dims["cols"] / step_cols) * step_clocks / device.boost_mhz
     return group.analysis(
         bound_us=np.maximum(bound, latency),

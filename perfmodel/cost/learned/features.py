@@ -150,8 +150,6 @@ BY_ROW = frozenset(
     | {"sum", "mean", "amax", "vector_norm", "sum_rows"}
 )
 """Ops whose kernels work row by row; to others a shape is its number of elements."""
-KEPT = "kept"
-"""Logarithm of the L2 over the rows that are worked on at once, which are read again."""
 _USUAL_COLUMNS = 1024.0
 _ROW_STEP, _UNROLL = 512.0, 4.0
 """Columns that the 128 threads of a norm's block take at once, four each; steps of that loop that
@@ -183,7 +181,7 @@ def streaming_features(rows: Rows, device: Device) -> Columns:
         "compute": share(analysis.shares["compute"], base),
         "row_fill": log(columns / 2.0 ** np.ceil(np.log2(columns))),
         "unrolled": np.where(by_row, np.mod(np.ceil(columns / _ROW_STEP), _UNROLL), 0.0),
-        KEPT: np.clip(-log(resident), -4.0, 4.0),
+        "kept": np.clip(-log(resident), -4.0, 4.0),  # the L2 over rows that are read again
     } | _is_one_of(rows, _SEEN, lambda kind: kind.op)
     if rows.in_framework().any():
         features |= _frameworks(rows)
@@ -367,7 +365,7 @@ NOT_BELOW = {
     "matmul": ("depth", "k_bytes", ALIGNED, ROUNDING, SECOND_TURNED),
     "convolution": (WINDOW, FORWARD),
     "attention": ("queries_per_key",),
-    "vector": ("cols", KEPT),
+    "vector": ("cols", "kept"),
 }
 """Features below whose least measured value other kernels run or other things decide: loops too
 short to fill, operands that start anywhere, rows shorter, or longer than a cache keeps. Above the
